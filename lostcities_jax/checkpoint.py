@@ -1,0 +1,287 @@
+"""Checkpoints of a run, `<run>/checkpoints/<iteration>/`, written and read by orbax.
+
+A checkpoint holds three items: `policy`, the parameters to play with; `training`, all else
+that an exact continuation needs; and `metadata`, what the two were made for. Orbax is slow to
+import, so only the functions that need it do so.
+"""
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import pathlib
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from lostcities_jax.errors import UserError, shown
+from lostcities_jax.rules import Rules
+
+FOLDER = "checkpoints"
+FORMAT_VERSION = 1
+_TEMPORARY = "*.orbax-checkpoint-tmp*"
+_PATHS = "a run folder, its checkpoints folder, or one checkpoint"
+
+
+@dataclasses.dataclass(frozen=True)
+class Metadata:
+    """What a checkpoint was made for; JSON on disk.
+
+    Attributes:
+      rules: rules of the game.
+      network: settings of the networks, as plain values.
+      iteration: iterations the run had finished; `save` fills it in.
+      package_version: version of this package that wrote the checkpoint.
+      format_version: version of this layout.
+    """
+
+    rules: Rules
+    network: Mapping[str, Any]
+    iteration: int = 0
+    package_version: str = dataclasses.field(default_factory=lambda: _package_version())
+    format_version: int = FORMAT_VERSION
+
+
+def save(
+    directory: str | pathlib.Path,
+    iteration: int,
+    policy: Any,
+    training: Any,
+    metadata: Metadata,
+    keep: int,
+) -> pathlib.Path:
+    """Write a checkpoint all or nothing, then drop all but the newest `keep`; return its folder.
+
+    Args:
+      directory: the run's `checkpoints` folder; made if absent.
+      iteration: iterations finished.
+      policy: pytree of arrays.
+      training: pytree of arrays; no typed PRNG keys, use `jax.random.key_data`.
+      metadata: what the checkpoint is for; its iteration is replaced.
+      keep: checkpoints to keep, at least 1.
+
+    Raises:
+      UserError: for an iteration that has a checkpoint, or a folder that cannot be written.
+    """
+    import orbax.checkpoint as ocp
+
+    directory = pathlib.Path(directory).absolute()
+    path = directory / str(iteration)
+    if path.exists():
+        raise UserError(f"checkpoint {path} exists; allowed: an iteration without one")
+    record = dataclasses.asdict(dataclasses.replace(metadata, iteration=iteration))
+    items = ocp.args.Composite(
+        policy=ocp.args.StandardSave(policy),
+        training=ocp.args.StandardSave(training),
+        metadata=ocp.args.JsonSave(record),
+    )
+    try:
+        with _checkpointer() as checkpointer:
+            checkpointer.save(path, args=items)
+        _prune(directory, keep)
+    except OSError as error:
+        raise UserError(f"checkpoint {path} cannot be written: {error}") from error
+    return path
+
+
+def latest(directory: str | pathlib.Path) -> int | None:
+    """Iteration of the newest checkpoint in a `checkpoints` folder, None without any."""
+    return max(_iterations(pathlib.Path(directory)), default=None)
+
+
+def resolve(path: str | pathlib.Path) -> pathlib.Path:
+    """Folder of one checkpoint, given it, or the newest of a run or `checkpoints` folder.
+
+    Raises:
+      UserError: for a path that does not exist or holds no checkpoint.
+    """
+    path = pathlib.Path(path).absolute()
+    if _is_checkpoint(path):
+        return path
+    for directory in (path / FOLDER, path):
+        iteration = latest(directory)
+        if iteration is not None:
+            return directory / str(iteration)
+    if not path.exists():
+        raise UserError(f"checkpoint {path} does not exist; allowed: {_PATHS}")
+    raise UserError(f"{path} holds no checkpoint; allowed: {_PATHS}")
+
+
+def read_metadata(path: str | pathlib.Path) -> Metadata:
+    """Metadata of the checkpoint that `resolve` finds.
+
+    Raises:
+      UserError: for no checkpoint, damaged metadata, or another format version.
+    """
+    import orbax.checkpoint as ocp
+
+    path = resolve(path)
+    try:
+        with _checkpointer() as checkpointer:
+            items = ocp.args.Composite(metadata=ocp.args.JsonRestore())
+            record = dict(checkpointer.restore(path, args=items)["metadata"])
+        version = record["format_version"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError(f"checkpoint {path} has damaged metadata: {_brief(error)}") from error
+    if version != FORMAT_VERSION:
+        raise UserError(
+            f"checkpoint {path} has format version {shown(version)}; allowed: {FORMAT_VERSION}"
+        )
+    try:
+        record["rules"] = Rules(**record["rules"])
+        return _checked(Metadata(**record))
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"checkpoint {path} has damaged metadata: {_brief(error)}") from error
+
+
+def check_compatible(metadata: Metadata, rules: Rules, network: Any) -> None:
+    """Refuse a checkpoint made for other rules or another network.
+
+    Args:
+      metadata: the checkpoint's.
+      rules: the rules wanted.
+      network: the network settings wanted; a dataclass or a mapping.
+
+    Raises:
+      UserError: names every setting that differs, with both values.
+    """
+    wanted = dict(network) if isinstance(network, Mapping) else dataclasses.asdict(network)
+    pairs = [
+        ("rules", dataclasses.asdict(metadata.rules), dataclasses.asdict(rules)),
+        ("network", dict(metadata.network), wanted),
+    ]
+    differing = [
+        f"{section}.{name} is {shown(have.get(name))} there but {shown(want.get(name))} here"
+        for section, have, want in pairs
+        for name in have | want
+        if have.get(name) != want.get(name)
+    ]
+    if differing:
+        raise UserError(f"the checkpoint is for another game or network: {', '.join(differing)}")
+
+
+def restore_policy(path: str | pathlib.Path, template: Any) -> Any:
+    """Policy of the checkpoint that `resolve` finds, with the template's tree and sharding.
+
+    Args:
+      path: see `resolve`.
+      template: pytree of arrays or `jax.ShapeDtypeStruct`; without a sharding, a leaf comes
+        to the first device.
+
+    Raises:
+      UserError: for no checkpoint, a damaged one, or other names, shapes or types of arrays.
+    """
+    return _restore(resolve(path), "policy", template)
+
+
+def restore_training(path: str | pathlib.Path, template: Any) -> Any:
+    """The rest of the checkpoint's training state; as `restore_policy`."""
+    return _restore(resolve(path), "training", template)
+
+
+def _restore(path: pathlib.Path, item: str, template: Any) -> Any:
+    import orbax.checkpoint as ocp
+
+    want, target = _leaves(template), jax.tree.map(_abstract, template)
+    items = ocp.args.Composite(**{item: ocp.args.StandardRestore(target)})
+    try:
+        with _checkpointer() as checkpointer:
+            have = _leaves(checkpointer.metadata(path).item_metadata[item].tree)
+            _check_leaves(path, item, have, want)
+            return checkpointer.restore(path, args=items)[item]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        # What a damaged file raises depends on where tensorstore trips over it.
+        raise UserError(f"checkpoint {path} has a damaged {item}: {_brief(error)}") from error
+
+
+def _check_leaves(
+    path: pathlib.Path, item: str, have: dict[str, str], want: dict[str, str]
+) -> None:
+    """Compare before restoring, since orbax converts types and its report has many lines."""
+    for name in have | want:
+        if have.get(name) != want.get(name):
+            raise UserError(
+                f"checkpoint {path} does not fit: {item} array {name} is "
+                f"{have.get(name, 'absent')} there but {want.get(name, 'absent')} here"
+            )
+
+
+def _leaves(tree: Any) -> dict[str, str]:
+    """Type and shape of every array of a tree by its name."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): (
+            f"{np.dtype(leaf.dtype).name}{list(leaf.shape)}"
+        )
+        for path, leaf in leaves
+    }
+
+
+def _abstract(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray):
+        return leaf
+    # A checkpoint names the devices it was saved on, which this machine may not have.
+    sharding = leaf.sharding or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
+def _checked(metadata: Metadata) -> Metadata:
+    if not isinstance(metadata.network, Mapping):
+        raise TypeError(f"network is {shown(metadata.network)}")
+    if type(metadata.iteration) is not int:
+        raise TypeError(f"iteration is {shown(metadata.iteration)}")
+    return metadata
+
+
+@contextlib.contextmanager
+def _checkpointer():
+    """An orbax checkpointer for the three items that keeps its log lines off the terminal."""
+    import absl.logging
+    import orbax.checkpoint as ocp
+
+    verbosity = absl.logging.get_verbosity()
+    absl.logging.set_verbosity(absl.logging.ERROR)
+    handler = ocp.CompositeCheckpointHandler(
+        policy=ocp.StandardCheckpointHandler(),
+        training=ocp.StandardCheckpointHandler(),
+        metadata=ocp.JsonCheckpointHandler(),
+    )
+    try:
+        with ocp.Checkpointer(handler) as checkpointer:
+            yield checkpointer
+    finally:
+        absl.logging.set_verbosity(verbosity)
+
+
+def _is_checkpoint(path: pathlib.Path) -> bool:
+    return (path / "policy").is_dir() and (path / "metadata").is_dir()
+
+
+def _iterations(directory: pathlib.Path) -> list[int]:
+    """Iterations of the finished checkpoints in a folder, oldest first."""
+    if not directory.is_dir():
+        return []
+    names = [path.name for path in directory.iterdir() if _is_checkpoint(path)]
+    return sorted(int(name) for name in names if name.isdecimal() and name.isascii())
+
+
+def _prune(directory: pathlib.Path, keep: int) -> None:
+    """Remove old checkpoints and what a killed save left behind, and nothing else."""
+    for path in directory.glob(_TEMPORARY):
+        shutil.rmtree(path)
+    for iteration in _iterations(directory)[:-keep]:
+        shutil.rmtree(directory / str(iteration))
+
+
+def _brief(error: Exception) -> str:
+    text = f"{type(error).__name__}: {error}".splitlines()[0]
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+def _package_version() -> str:
+    try:
+        return importlib.metadata.version("lostcities_jax")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,54 @@
+"""What a user did wrong, said in one line, and how a command says it."""
+
+import difflib
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, what a shell reports
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+class UserError(Exception):
+    """An error the user can mend: one line with the value and what is allowed instead."""
+
+    def __init__(self, text: str):
+        super().__init__(" ".join(line.strip() for line in text.splitlines()))
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """Text "; did you mean 'x'?" for the allowed name closest to `name`, or nothing."""
+    matches = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.5)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
+
+
+def shown(value: object, width: int = 60) -> str:
+    """`repr` of a value cut to `width`, so that no input can flood or break an error line."""
+    text = repr(value)
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def run_command(
+    main: Callable[[Sequence[str]], int | None], argv: Sequence[str] | None = None
+) -> int:
+    """Exit code of `main(argv)`, with the user's errors as one line instead of a traceback.
+
+    Args:
+      main: the command; None counts as 0.
+      argv: arguments without the program's name; `sys.argv[1:]` by default.
+    """
+    try:
+        code = main(sys.argv[1:] if argv is None else argv) or 0
+        sys.stdout.flush()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more on its way out: give it somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    return code

@@ -1,0 +1,127 @@
+"""Features of an info state: the arrays a network reads.
+
+Cards are counted per colour and face, so that a network may treat colours alike; nothing
+here depends on the order of the colours.
+"""
+
+from typing import NamedTuple
+
+import chex
+import jax.numpy as jnp
+
+from lostcities_jax.cards import face_values
+from lostcities_jax.engine import column_bits, column_scores
+from lostcities_jax.info_state import InfoState, pile_tops
+from lostcities_jax.rules import DRAW_PHASE, Rules
+
+SCORE_SCALE = 50.0  # points per unit of a score feature: about one good expedition
+
+
+class Features(NamedTuple):
+    """Network inputs of one info state, all of order one.
+
+    Attributes:
+      cards: where the cards of each colour are. float32[..., C, 6 (R + 1)].
+      columns: what the cards of each colour amount to. float32[..., C, 2 (R + 1) + 11].
+      table: deck, turn, phase and scores. float32[..., 5].
+    """
+
+    cards: chex.Array
+    columns: chex.Array
+    table: chex.Array
+
+
+def encode(rules: Rules, info: InfoState) -> Features:
+    """Encodes info states with any leading lanes; takes the fields of `unpack`."""
+    hand = hand_counts(rules, info.hand)
+    own, other = info.own_expeditions, info.other_expeditions
+    open_to_own, open_to_other = _open_faces(rules, own), _open_faces(rules, other)
+    tops = pile_tops(info)
+    faces = jnp.arange(rules.faces, dtype=jnp.uint8)
+    # A face has `wagers` copies or one; dividing keeps every count within 0..1.
+    copies = jnp.array([max(rules.wagers, 1)] + [1] * rules.ranks, jnp.float32)
+    cards = [
+        hand / copies,
+        _column_counts(rules, info.other_known) / copies,
+        _column_counts(rules, own) / copies,
+        _column_counts(rules, other) / copies,
+        _pile_counts(rules, info.piles) / copies,
+        tops[..., None] == faces,
+    ]
+    columns = [
+        hand * open_to_own / copies,
+        (tops[..., None] == faces) & (open_to_own | open_to_other),
+        _amounts(rules, info, hand * open_to_own, tops),
+    ]
+    return Features(cards=_join(cards), columns=_join(columns), table=_table_features(rules, info))
+
+
+def hand_counts(rules: Rules, hand: chex.Array) -> chex.Array:
+    """Copies of each card type in a hand; uint8[..., H] to int32[..., C, R + 1]."""
+    types = jnp.arange(rules.colors * rules.faces, dtype=jnp.uint8)
+    counts = (hand[..., None] == types).sum(-2, dtype=jnp.int32)
+    return counts.reshape(*hand.shape[:-1], rules.colors, rules.faces)
+
+
+def _column_counts(rules: Rules, columns: chex.Array) -> chex.Array:
+    """Copies of each face in columns; int32[..., C, R + 1]."""
+    wager_bits, number_bits = column_bits(rules, columns)
+    return jnp.concatenate([wager_bits.sum(-1, keepdims=True), number_bits], axis=-1)
+
+
+def _pile_counts(rules: Rules, piles: chex.Array) -> chex.Array:
+    """Copies of each face in each pile; int32[..., C, R + 1]."""
+    faces = jnp.arange(rules.faces, dtype=jnp.uint8)
+    return (piles[..., None] == faces).sum(-2, dtype=jnp.int32)
+
+
+def _open_faces(rules: Rules, columns: chex.Array) -> chex.Array:
+    """Faces that could still be played on an expedition; bool[..., C, R + 1]."""
+    bit = jnp.array([rules.wagers] + [rules.wagers + r for r in range(rules.ranks)], jnp.uint16)
+    return (columns[..., None] >> bit) == 0
+
+
+def _amounts(rules: Rules, info: InfoState, playable: chex.Array, tops: chex.Array) -> chex.Array:
+    """Sums of each colour: both expeditions, playable cards, pile; float32[..., C, 11]."""
+    values = face_values(rules)
+    total = max(int(values.sum()), 1)
+    amounts = []
+    for columns in (info.own_expeditions, info.other_expeditions):
+        wager_bits, number_bits = column_bits(rules, columns)
+        amounts += [
+            columns > 0,
+            (wager_bits.sum(-1) + number_bits.sum(-1)) / rules.bonus_cards,
+            (number_bits * values[1:]).sum(-1) / total,
+            column_scores(rules, columns) / SCORE_SCALE,
+        ]
+    amounts += [
+        (playable * values).sum(-1) / total,
+        playable.sum(-1) / rules.hand,
+        info.barred[..., None] == jnp.arange(rules.colors, dtype=jnp.uint8),
+    ]
+    return jnp.stack([amount.astype(jnp.float32) for amount in amounts], axis=-1)
+
+
+def _table_features(rules: Rules, info: InfoState) -> chex.Array:
+    """What no colour owns; float32[..., 5]."""
+    own, other = (
+        column_scores(rules, columns).sum(-1) / SCORE_SCALE
+        for columns in (info.own_expeditions, info.other_expeditions)
+    )
+    table = [
+        info.deck_left / rules.deck_after_deal,
+        info.turn / rules.max_turns,
+        info.phase == DRAW_PHASE,
+        own,
+        other,
+    ]
+    return jnp.stack([value.astype(jnp.float32) for value in table], axis=-1)
+
+
+def _join(parts: list[chex.Array]) -> chex.Array:
+    return jnp.concatenate([part.astype(jnp.float32) for part in parts], axis=-1)
+
+
+def feature_sizes(rules: Rules) -> Features:
+    """Last dimension of each part of `Features`."""
+    return Features(cards=6 * rules.faces, columns=2 * rules.faces + 11, table=5)

@@ -1,0 +1,1 @@
+"""Games that lockstep solvers can run, behind one small protocol."""

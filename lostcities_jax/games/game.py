@@ -1,0 +1,65 @@
+"""The protocol of a game that lockstep solvers can run: a fixed cycle of half-steps.
+
+Lanes advance together because every game repeats the same phases in the same order. All
+functions work on one game and are batched by `jax.vmap`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import chex
+
+GameState = Any
+
+
+class Phase(NamedTuple):
+    """One half-step of the cycle.
+
+    Attributes:
+      player: who decides.
+      head: which of the network's outputs belongs to the decision.
+      num_actions: actions of the decision, A.
+    """
+
+    player: int
+    head: int
+    num_actions: int
+
+
+class Game(NamedTuple):
+    """A two-player zero-sum game as pure functions; `k` is a static phase index.
+
+    Attributes:
+      name: for messages.
+      phases: the cycle.
+      max_cycles: cycles after which every game has ended.
+      info_size: bytes of a packed info state, I.
+      deal: `key -> state`; consumes the key.
+      legal: `(state, k) -> bool[A]`.
+      step: `(state, k, action) -> state`; a finished game stays as it is.
+      observe: `(state, k) -> uint8[I]`, the mover's packed info state.
+      is_terminal: `state -> bool[]`.
+      is_timeout: `state -> bool[]`, ended by a limit on length.
+      value: `state -> float32[]`, player 0's payoff as the game stands.
+    """
+
+    name: str
+    phases: tuple[Phase, ...]
+    max_cycles: int
+    info_size: int
+    deal: Callable[[chex.PRNGKey], GameState]
+    legal: Callable[[GameState, int], chex.Array]
+    step: Callable[[GameState, int, chex.Array], GameState]
+    observe: Callable[[GameState, int], chex.Array]
+    is_terminal: Callable[[GameState], chex.Array]
+    is_timeout: Callable[[GameState], chex.Array]
+    value: Callable[[GameState], chex.Array]
+
+    @property
+    def max_actions(self) -> int:
+        """Actions of the widest phase."""
+        return max(phase.num_actions for phase in self.phases)
+
+    def phases_of(self, player: int) -> tuple[int, ...]:
+        """Indices of a player's phases in the cycle."""
+        return tuple(k for k, phase in enumerate(self.phases) if phase.player == player)

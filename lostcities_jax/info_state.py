@@ -1,0 +1,112 @@
+"""Info states: what one player knows, packed into bytes for storage.
+
+A packed info state holds the player's own hand and everything public, and nothing else:
+no order of the deck, and of the other hand only the cards seen taken from a pile. Every
+policy (networks, bots, tables) sees the game through it alone.
+"""
+
+import math
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from lostcities_jax.cards import EMPTY
+from lostcities_jax.rules import Rules
+from lostcities_jax.state import State
+
+
+class InfoState(NamedTuple):
+    """One player's view; `own` is that player and `other` the opponent.
+
+    Attributes:
+      hand: own card types in ascending order, EMPTY behind them. uint8[H].
+      own_known: column bits of own hand cards the other player has seen. uint16[C].
+      other_known: column bits of cards known to be in the other hand. uint16[C].
+      own_expeditions: column bits the player has played. uint16[C].
+      other_expeditions: column bits the other player has played. uint16[C].
+      piles: faces of each discard pile from bottom to top, EMPTY above it. uint8[C, K].
+      barred: colour whose pile may not be drawn this turn; C for none. uint8[].
+      deck_left: cards left in the deck. uint8[].
+      phase: CARD_PHASE or DRAW_PHASE. uint8[].
+      turn: turns completed by both players. uint16[].
+    """
+
+    hand: chex.Array
+    own_known: chex.Array
+    other_known: chex.Array
+    own_expeditions: chex.Array
+    other_expeditions: chex.Array
+    piles: chex.Array
+    barred: chex.Array
+    deck_left: chex.Array
+    phase: chex.Array
+    turn: chex.Array
+
+
+def observe(state: State, player: int) -> InfoState:
+    """What `player` (static) knows of a state."""
+    other = 1 - player
+    return InfoState(
+        hand=state.hands[player],
+        own_known=state.known[player],
+        other_known=state.known[other],
+        own_expeditions=state.expeditions[player],
+        other_expeditions=state.expeditions[other],
+        piles=state.piles,
+        barred=state.barred,
+        deck_left=state.deck_left,
+        phase=state.phase,
+        turn=state.turn,
+    )
+
+
+def _layout(rules: Rules) -> InfoState:
+    """Shape and dtype of every field, in the order they are packed."""
+    column = ((rules.colors,), jnp.uint16)
+    return InfoState(
+        hand=((rules.hand,), jnp.uint8),
+        own_known=column,
+        other_known=column,
+        own_expeditions=column,
+        other_expeditions=column,
+        piles=((rules.colors, rules.cards_per_color), jnp.uint8),
+        barred=((), jnp.uint8),
+        deck_left=((), jnp.uint8),
+        phase=((), jnp.uint8),
+        turn=((), jnp.uint16),
+    )
+
+
+def packed_size(rules: Rules) -> int:
+    """Bytes of a packed info state, I: 113 for CLASSIC."""
+    return sum(math.prod(shape) * jnp.dtype(dtype).itemsize for shape, dtype in _layout(rules))
+
+
+def pack(info: InfoState) -> chex.Array:
+    """Packs an info state of one player; uint8[I]."""
+    return jnp.concatenate(
+        [jax.lax.bitcast_convert_type(field, jnp.uint8).reshape(-1) for field in info]
+    )
+
+
+def unpack(rules: Rules, packed: chex.Array) -> InfoState:
+    """Inverse of `pack`, for any leading lanes; uint8[..., I]."""
+    lanes, fields, start = packed.shape[:-1], [], 0
+    for shape, dtype in _layout(rules):
+        size = math.prod(shape) * jnp.dtype(dtype).itemsize
+        field = packed[..., start : start + size]
+        if dtype == jnp.uint16:
+            field = jax.lax.bitcast_convert_type(field.reshape(*lanes, *shape, 2), dtype)
+        fields.append(field.reshape(*lanes, *shape))
+        start += size
+    return InfoState(*fields)
+
+
+def pile_tops(info: InfoState) -> chex.Array:
+    """Face on top of each pile, EMPTY for an empty pile; uint8[..., C]."""
+    filled = info.piles != EMPTY
+    is_top = filled & ~jnp.concatenate([filled[..., 1:], jnp.zeros_like(filled[..., :1])], axis=-1)
+    top = jnp.where(is_top, info.piles, jnp.uint8(0)).max(-1)
+    return jnp.where(filled[..., 0], top, jnp.uint8(EMPTY))

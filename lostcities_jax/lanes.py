@@ -1,0 +1,149 @@
+"""Lanes: games that advance together, each refilled with the next one when it ends.
+
+A batch works through a quota of *episodes* (traversals, or games of a match). Every episode
+that is started is finished, whatever its length, so nothing favours short games.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from lostcities_jax.games.game import Game, GameState
+
+DEAL_STREAM = 0  # an episode's key folded with this deals; 1 + d draws decision d
+
+
+class Lanes(NamedTuple):
+    """The episodes under way; a carry of the lockstep loop.
+
+    Attributes:
+      state: game states, batched over B.
+      episode: index of each lane's episode within the batch's quota. int32[B].
+      cycle: cycles of the episode completed. int32[B].
+      active: whether the lane has an episode that has not ended. bool[B].
+      next_episode: the first episode not started yet. int32[].
+    """
+
+    state: GameState
+    episode: chex.Array
+    cycle: chex.Array
+    active: chex.Array
+    next_episode: chex.Array
+
+
+class Decision(NamedTuple):
+    """What a lane's mover sees at one half-step, for every lane.
+
+    Attributes:
+      phase: index of the phase in the cycle; static.
+      info: packed info states. uint8[B, I].
+      legal: legal actions. bool[B, A].
+      uniform: the decision's random number in [0, 1). float32[B].
+      live: False where a lane has nothing to decide. bool[B].
+    """
+
+    phase: int
+    info: chex.Array
+    legal: chex.Array
+    uniform: chex.Array
+    live: chex.Array
+
+
+def episode_keys(key: chex.PRNGKey, episodes: chex.Array) -> chex.PRNGKey:
+    """One key for each episode, from its index alone: no width or lane enters. key[B]."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, episodes)
+
+
+def deal_episodes(game: Game, key: chex.PRNGKey, episodes: chex.Array) -> GameState:
+    """The first states of episodes, batched over them; `episodes` int32[quota]."""
+    keys = episode_keys(key, episodes)
+    return jax.vmap(lambda k: game.deal(jax.random.fold_in(k, DEAL_STREAM)))(keys)
+
+
+def fill_lanes(initial: GameState, quota: chex.Array, width: int) -> Lanes:
+    """Lanes at the first `width` episodes; those beyond the quota stay inactive."""
+    lanes = Lanes(
+        state=jax.tree.map(lambda leaf: jnp.zeros((width, *leaf.shape[1:]), leaf.dtype), initial),
+        episode=jnp.zeros((width,), jnp.int32),
+        cycle=jnp.zeros((width,), jnp.int32),
+        active=jnp.zeros((width,), bool),
+        next_episode=jnp.int32(0),
+    )
+    return refill(lanes, initial, quota)
+
+
+def refill(lanes: Lanes, initial: GameState, quota: chex.Array) -> Lanes:
+    """Starts the next episodes in the inactive lanes, in lane order, while any are left."""
+    episode = lanes.next_episode + jnp.cumsum(~lanes.active) - 1
+    starts = ~lanes.active & (episode < quota)
+    row = jnp.where(starts, episode, 0)
+    return Lanes(
+        state=jax.tree.map(
+            lambda new, old: jnp.where(_expand(starts, old), new[row], old), initial, lanes.state
+        ),
+        episode=jnp.where(starts, episode, lanes.episode).astype(jnp.int32),
+        cycle=jnp.where(starts, 0, lanes.cycle),
+        active=lanes.active | starts,
+        next_episode=lanes.next_episode + starts.sum(dtype=jnp.int32),
+    )
+
+
+def play_cycle(
+    game: Game,
+    lanes: Lanes,
+    keys: chex.PRNGKey,
+    decide: Callable[[Decision], tuple[chex.Array, chex.ArrayTree]],
+    max_depth: int = 0,
+) -> tuple[Lanes, list[chex.ArrayTree]]:
+    """Plays one cycle in every lane: each phase at full width, then counts the cycle.
+
+    Args:
+      game: the game.
+      lanes: lanes at the start of a cycle.
+      keys: each lane's episode key. key[B].
+      decide: returns the actions int32[B] of a decision and a record of it.
+      max_depth: decisions after which an episode is cut; 0 for no limit.
+
+    Returns:
+      the lanes, inactive where the episode ended, and the records of the phases in order.
+    """
+    state, live, records = lanes.state, lanes.active, []
+    depth = lanes.cycle * len(game.phases)
+    for k in range(len(game.phases)):
+        if max_depth:
+            live = live & (depth + k < max_depth)
+        decision = Decision(
+            phase=k,
+            info=jax.vmap(lambda s, k=k: game.observe(s, k))(state),
+            legal=jax.vmap(lambda s, k=k: game.legal(s, k))(state),
+            uniform=_decision_uniforms(keys, depth + k),
+            live=live,
+        )
+        action, record = decide(decision)
+        moved = jax.vmap(lambda s, a, k=k: game.step(s, k, a))(state, action)
+        if max_depth:
+            moved = jax.tree.map(
+                lambda new, old, live=live: jnp.where(_expand(live, old), new, old), moved, state
+            )
+        state = moved
+        live = live & ~jax.vmap(game.is_terminal)(state)
+        records.append(record)
+    if max_depth:
+        live = live & (depth + len(game.phases) < max_depth)
+    return lanes._replace(state=state, cycle=lanes.cycle + 1, active=live), records
+
+
+def _decision_uniforms(keys: chex.PRNGKey, decision: chex.Array) -> chex.Array:
+    """A number in [0, 1) for each lane, from its episode key and decision index."""
+
+    def draw(key: chex.PRNGKey, index: chex.Array) -> chex.Array:
+        return jax.random.uniform(jax.random.fold_in(key, 1 + index))
+
+    return jax.vmap(draw)(keys, decision)
+
+
+def _expand(mask: chex.Array, like: chex.Array) -> chex.Array:
+    return mask.reshape(mask.shape + (1,) * (like.ndim - 1))

@@ -1,0 +1,108 @@
+"""From advantages to policies, and from sampled values to targets.
+
+Functions here work on the last axis, the actions of one decision, with any leading lanes.
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+
+FALLBACKS = ("argmax", "uniform")
+
+
+def uniform_strategy(legal: chex.Array) -> chex.Array:
+    """Equal probability for every legal action; float32[..., A]."""
+    return legal / jnp.maximum(legal.sum(-1, keepdims=True), 1).astype(jnp.float32)
+
+
+def regret_matching(
+    advantages: chex.Array, legal: chex.Array, fallback: str
+) -> tuple[chex.Array, chex.Array]:
+    """Probabilities proportional to positive advantages (Hart and Mas-Colell 2000).
+
+    Args:
+      advantages: estimated regrets, any scale. float32[..., A].
+      legal: which actions count. bool[..., A].
+      fallback: static; where no advantage is positive, "argmax" takes the best action
+        (Brown et al. 2019, Deep CFR, section 5.1; ties share it), "uniform" all of them.
+
+    Returns:
+      strategy float32[..., A] and whether it fell back, bool[...].
+    """
+    positive = jnp.where(legal, jnp.maximum(advantages, 0.0), 0.0)
+    total = positive.sum(-1, keepdims=True)
+    fell_back = total <= 0.0
+    if fallback == "argmax":
+        masked = jnp.where(legal, advantages, -jnp.inf)
+        candidates = legal & (masked == masked.max(-1, keepdims=True))
+    else:
+        candidates = legal
+    matched = positive / jnp.where(fell_back, 1.0, total)
+    strategy = jnp.where(fell_back, uniform_strategy(candidates), matched)
+    return strategy, fell_back[..., 0] & legal.any(-1)
+
+
+def masked_softmax(logits: chex.Array, legal: chex.Array) -> chex.Array:
+    """Softmax over the legal actions; zeros when none is; float32[..., A]."""
+    masked = jnp.where(legal, logits, -1e30)
+    weights = jnp.where(legal, jnp.exp(masked - masked.max(-1, keepdims=True)), 0.0)
+    return weights / jnp.maximum(weights.sum(-1, keepdims=True), 1e-30)
+
+
+def explore(strategy: chex.Array, legal: chex.Array, epsilon: chex.Array) -> chex.Array:
+    """Mixes a strategy with the uniform one: the sampling policy; float32[..., A]."""
+    return (1.0 - epsilon) * strategy + epsilon * uniform_strategy(legal)
+
+
+def sample_action(probabilities: chex.Array, uniform: chex.Array) -> chex.Array:
+    """Draws an action by inverting the cumulative distribution; int32[...].
+
+    The additions run in one fixed order, so a lane draws the same action at any width.
+
+    Args:
+      probabilities: need not sum to one exactly. float32[..., A].
+      uniform: one number in [0, 1) for each decision. float32[...].
+    """
+    total = jnp.zeros_like(uniform)
+    cumulative = []
+    for action in range(probabilities.shape[-1]):
+        total = total + probabilities[..., action]
+        cumulative.append(total)
+    threshold = uniform * total
+    return sum((threshold >= edge).astype(jnp.int32) for edge in cumulative)
+
+
+def select_action(values: chex.Array, action: chex.Array) -> chex.Array:
+    """The entry of each row at its action, without a gather; float32[...]."""
+    chosen = jnp.arange(values.shape[-1]) == action[..., None]
+    return jnp.where(chosen, values, 0.0).sum(-1)
+
+
+def outcome_sampling_value(
+    child_value: chex.Array, strategy_of_action: chex.Array, probability: chex.Array
+) -> tuple[chex.Array, chex.Array]:
+    """Values at a node whose one sampled child has value v: outcome sampling.
+
+    With sampling policy q and strategy s, Q(a) = 1[a sampled] v / q(a) estimates every
+    action's value and s(a) Q(a) the node's, both unbiased (Lanctot et al. 2009, equation
+    10, with the reach of the path's head divided out since visits already follow it).
+
+    Returns:
+      the sampled action's Q and the node's value, float32 like the arguments.
+    """
+    action_value = child_value / probability
+    return action_value, strategy_of_action * action_value
+
+
+def advantage_targets(
+    action: chex.Array, action_value: chex.Array, node_value: chex.Array, legal: chex.Array
+) -> chex.Array:
+    """Q - v for *every* legal action: an unsampled one has Q = 0, so its target is -v.
+
+    Leaving unsampled actions at 0 instead would be biased by v - s(a) v(a).
+
+    Returns:
+      float32[..., A], 0 for illegal actions.
+    """
+    sampled = jax.nn.one_hot(action, legal.shape[-1], dtype=jnp.float32)
+    return jnp.where(legal, sampled * action_value[..., None] - node_value[..., None], 0.0)

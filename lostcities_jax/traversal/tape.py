@@ -1,0 +1,144 @@
+"""The tape: what every decision of a batch of traversals leaves behind, and its sweep.
+
+Going forward, each cycle appends one row per lane and phase. The way back up the tree is one
+reverse scan, in which a node's value follows from its only sampled child's.
+"""
+
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from lostcities_jax.games.game import Game
+from lostcities_jax.regret import outcome_sampling_value
+
+
+class Rows(NamedTuple):
+    """Decisions of one phase; T tape rows by B lanes, or one row of B lanes.
+
+    Attributes:
+      info: packed info states. uint8[T, B, I].
+      legal: legal actions. bool[T, B, A].
+      strategy: the mover's strategy. float32[T, B, A].
+      action: the sampled action. uint8[T, B].
+      strategy_of_action: its probability under the strategy. float32[T, B].
+      probability: its probability under the sampling policy. float32[T, B].
+      rank: how many decisions of the traversal the mover had before. int32[T, B].
+      live: False where the lane had nothing to decide. bool[T, B].
+    """
+
+    info: chex.Array
+    legal: chex.Array
+    strategy: chex.Array
+    action: chex.Array
+    strategy_of_action: chex.Array
+    probability: chex.Array
+    rank: chex.Array
+    live: chex.Array
+
+
+class Ends(NamedTuple):
+    """What each cycle left behind beside its decisions; T tape rows by B lanes.
+
+    Attributes:
+      traversal: index of the lane's traversal within the quota. int32[T, B].
+      ended: whether the traversal ended in this cycle. bool[T, B].
+      value: player 0's payoff as the game stood. float32[T, B].
+    """
+
+    traversal: chex.Array
+    ended: chex.Array
+    value: chex.Array
+
+
+class Tape(NamedTuple):
+    """All rows of a batch of traversals; only the first `length` cycles were written.
+
+    Attributes:
+      rows: one `Rows` for each phase of the cycle.
+      ends: the cycles.
+      length: cycles written. int32[].
+    """
+
+    rows: tuple[Rows, ...]
+    ends: Ends
+    length: chex.Array
+
+
+def bytes_per_lane(game: Game, capacity: int) -> int:
+    """Bytes of tape one lane needs."""
+    tape = jax.eval_shape(lambda: blank_tape(game, 1, capacity))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tape))
+
+
+def blank_tape(game: Game, width: int, capacity: int) -> Tape:
+    """A tape of `capacity` cycles for `width` lanes."""
+
+    def blank(dtype, *shape: int) -> chex.Array:
+        return jnp.zeros((capacity, width, *shape), dtype)
+
+    rows = tuple(
+        Rows(
+            info=blank(jnp.uint8, game.info_size),
+            legal=blank(bool, phase.num_actions),
+            strategy=blank(jnp.float32, phase.num_actions),
+            action=blank(jnp.uint8),
+            strategy_of_action=blank(jnp.float32),
+            probability=blank(jnp.float32),
+            rank=blank(jnp.int32),
+            live=blank(bool),
+        )
+        for phase in game.phases
+    )
+    ends = Ends(traversal=blank(jnp.int32), ended=blank(bool), value=blank(jnp.float32))
+    return Tape(rows, ends, jnp.int32(0))
+
+
+def append(tape: Tape, rows: tuple[Rows, ...], ends: Ends) -> Tape:
+    """Writes one cycle behind the last; the caller checks the capacity."""
+
+    def write(buffer: chex.Array, row: chex.Array) -> chex.Array:
+        return jax.lax.dynamic_update_index_in_dim(buffer, row.astype(buffer.dtype), tape.length, 0)
+
+    return Tape(
+        jax.tree.map(write, tape.rows, rows),
+        jax.tree.map(write, tape.ends, ends),
+        tape.length + 1,
+    )
+
+
+class NodeValues(NamedTuple):
+    """Values at the decisions of one phase, from the view of its mover; float32[T, B].
+
+    Attributes:
+      action_value: estimate of the sampled action's value.
+      node_value: estimate of the node's value.
+    """
+
+    action_value: chex.Array
+    node_value: chex.Array
+
+
+def sweep(game: Game, tape: Tape) -> tuple[NodeValues, ...]:
+    """Carries the values of ended traversals back to every decision; one entry a phase."""
+
+    def step_back(value: chex.Array, cycle: tuple) -> tuple[chex.Array, tuple]:
+        rows, ends = cycle
+        value = jnp.where(ends.ended, ends.value, value)
+        values = []
+        for phase, row in zip(reversed(game.phases), reversed(rows), strict=True):
+            sign = 1.0 if phase.player == 0 else -1.0
+            action_value, node_value = outcome_sampling_value(
+                sign * value, row.strategy_of_action, jnp.where(row.live, row.probability, 1.0)
+            )
+            value = jnp.where(row.live, sign * node_value, value)
+            values.append(NodeValues(action_value, node_value))
+        return value, tuple(reversed(values))
+
+    scalars = tuple(
+        row._replace(info=None, legal=None, strategy=None, action=None, rank=None)
+        for row in tape.rows
+    )
+    last = jnp.zeros_like(tape.ends.value[0])
+    return jax.lax.scan(step_back, last, (scalars, tape.ends), reverse=True)[1]

@@ -1,0 +1,352 @@
+"""Bots: legal for any rules, strong enough to be yardsticks, and sensible in known positions."""
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lostcities_jax import engine
+from lostcities_jax.bots import BOTS, BotParams, bot_policy
+from lostcities_jax.cards import EMPTY, card_type, face_of_printed
+from lostcities_jax.info_state import InfoState, observe
+from lostcities_jax.rules import CARD_PHASE, CLASSIC, DRAW_PHASE, MINI, SIX_COLORS, Rules
+from lostcities_jax.state import State, deal
+
+RULE_SETS = {
+    "classic": CLASSIC,
+    "mini": MINI,
+    "six colours": SIX_COLORS,
+    "no wagers": Rules(wagers=0),
+    "hand 1": Rules(colors=3, hand=1),
+}
+NAMES = list(BOTS)
+SENSIBLE = ["cautious", "balanced", "aggressive"]
+GAMES_PER_SEATING = 128
+
+
+def legal_actions(rules: Rules, state: State, player: int, phase: int) -> jax.Array:
+    """Legal actions of a phase, none when the game is over."""
+    if phase == CARD_PHASE:
+        legal = engine.legal_card_actions(rules, state, player)
+    else:
+        legal = engine.legal_draw_actions(rules, state)
+    return legal & ~engine.is_terminal(rules, state)
+
+
+def half_step(
+    rules: Rules, state: State, player: int, phase: int, bot: BotParams, key: jax.Array
+) -> State:
+    """One sampled half-step of a bot."""
+    legal = legal_actions(rules, state, player, phase)
+    probabilities = bot_policy(rules, bot, observe(state, player), legal, phase)
+    action = jax.random.categorical(key, jnp.log(probabilities))
+    move = engine.card_half_step if phase == CARD_PHASE else engine.draw_half_step
+    return move(rules, state, player, action)
+
+
+def cycle(rules: Rules, state: State, bots: tuple, key: jax.Array) -> State:
+    """One turn of each player."""
+    seats = itertools.product((0, 1), (CARD_PHASE, DRAW_PHASE))
+    for (player, phase), half_key in zip(seats, jax.random.split(key, 4), strict=True):
+        state = half_step(rules, state, player, phase, bots[player], half_key)
+    return state
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def play_games(rules: Rules, bots: tuple, key: jax.Array) -> State:
+    """Plays one game a lane to its end; parameters have a leading lane axis."""
+    deal_key, play_key = jax.random.split(key)
+    lanes = bots[0].uniform.shape[0]
+
+    def body(carry):
+        states, index = carry
+        keys = jax.random.split(jax.random.fold_in(play_key, index), lanes)
+        return jax.vmap(functools.partial(cycle, rules))(states, bots, keys), index + 1
+
+    def is_going(carry):
+        return ~jax.vmap(functools.partial(engine.is_terminal, rules))(carry[0]).all()
+
+    states = jax.vmap(functools.partial(deal, rules))(jax.random.split(deal_key, lanes))
+    return jax.lax.while_loop(is_going, body, (states, jnp.int32(0)))[0]
+
+
+class Results(NamedTuple):
+    """Games of every bot against every bot in both seats; arrays [bot, bot, games]."""
+
+    scores: np.ndarray  # the first player's and the second's, in a last axis
+    turns: np.ndarray
+    timeouts: np.ndarray
+
+    def differences(self, bot: str, other: str) -> np.ndarray:
+        """Score of a bot less its opponent's, over the games of both seats."""
+        i, j = NAMES.index(bot), NAMES.index(other)
+        lead = self.scores[..., 0] - self.scores[..., 1]
+        return np.concatenate([lead[i, j], -lead[j, i]])
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    table = jax.tree.map(lambda *values: np.stack(values), *BOTS.values())
+    count, shape = len(NAMES), (len(NAMES), len(NAMES), GAMES_PER_SEATING)
+    first = np.repeat(np.arange(count), count * GAMES_PER_SEATING)
+    second = np.tile(np.repeat(np.arange(count), GAMES_PER_SEATING), count)
+    bots = tuple(jax.tree.map(lambda v, i=i: jnp.asarray(v[i]), table) for i in (first, second))
+    end = play_games(CLASSIC, bots, jax.random.key(20))
+    return Results(
+        scores=np.asarray(engine.column_scores(CLASSIC, end.expeditions).sum(-1)).reshape(
+            *shape, 2
+        ),
+        turns=np.asarray(end.turn).reshape(shape),
+        timeouts=np.asarray(jax.vmap(functools.partial(engine.is_timeout, CLASSIC))(end)).reshape(
+            shape
+        ),
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def policies_of_random_play(rules: Rules, keys: jax.Array) -> list:
+    """Per phase: every bot's probabilities and the legal actions over random games."""
+    table = jax.tree.map(lambda *values: jnp.stack(values), *BOTS.values())
+    random_bot = jax.tree.map(jnp.asarray, BOTS["random"])
+
+    def one_cycle(state, key):
+        seen = {CARD_PHASE: [], DRAW_PHASE: []}
+        seats = itertools.product((0, 1), (CARD_PHASE, DRAW_PHASE))
+        for (player, phase), half_key in zip(seats, jax.random.split(key, 4), strict=True):
+            legal = legal_actions(rules, state, player, phase)
+            policy = functools.partial(bot_policy, rules, phase=phase)
+            info = observe(state, player)
+            seen[phase].append((jax.vmap(policy, (0, None, None))(table, info, legal), legal))
+            state = half_step(rules, state, player, phase, random_bot, half_key)
+        return state, [jax.tree.map(lambda *x: jnp.stack(x), *seen[phase]) for phase in seen]
+
+    def one_game(key):
+        cycles = jax.random.split(jax.random.fold_in(key, 1), (rules.max_turns + 1) // 2 + 1)
+        return jax.lax.scan(one_cycle, deal(rules, key), cycles)[1]
+
+    return jax.vmap(one_game)(keys)
+
+
+@pytest.mark.parametrize("name", RULE_SETS)
+def test_probabilities_are_legal_and_normalised_in_every_state(name):
+    rules = RULE_SETS[name]
+    phases = policies_of_random_play(rules, jax.random.split(jax.random.key(3), 16))
+    for probabilities, legal in jax.tree.map(np.asarray, phases):
+        by_bot = np.moveaxis(probabilities, -2, 0)
+        assert np.isfinite(by_bot).all()
+        assert (by_bot >= 0).all()
+        assert not by_bot[:, ~legal].any()
+        np.testing.assert_allclose(
+            by_bot.sum(-1), np.stack([legal.any(-1)] * len(NAMES)), atol=1e-6
+        )
+        assert legal.any(-1).any(), "no live state"
+        assert not legal.any(-1).all(), "no finished game"
+
+
+@pytest.fixture(scope="module")
+def mini_policies():
+    phases = policies_of_random_play(MINI, jax.random.split(jax.random.key(3), 16))
+    return [
+        (dict(zip(NAMES, np.moveaxis(probabilities, -2, 0), strict=True)), legal)
+        for probabilities, legal in jax.tree.map(np.asarray, phases)
+    ]
+
+
+def test_random_is_uniform_and_noisy_is_balanced_mixed_with_it(mini_policies):
+    for by_bot, legal in mini_policies:
+        live = legal.any(-1)
+        uniform = legal[live] / legal[live].sum(-1, keepdims=True)
+        np.testing.assert_allclose(by_bot["random"][live], uniform, atol=1e-6)
+        mixed = 0.85 * by_bot["balanced"][live] + 0.15 * uniform
+        np.testing.assert_allclose(by_bot["noisy"][live], mixed, atol=1e-6)
+
+
+def test_other_bots_are_deterministic(mini_policies):
+    for (by_bot, legal), name in itertools.product(mini_policies, ["discard-only", *SENSIBLE]):
+        assert (by_bot[name].max(-1) == legal.any(-1)).all()
+
+
+def test_bots_are_host_data_of_one_structure():
+    assert set(BOTS) == {
+        "random", "discard-only", "cautious", "balanced", "aggressive", "noisy"
+    }  # fmt: skip
+    for params in BOTS.values():
+        assert all(isinstance(value, np.float32 | np.bool_) for value in params)
+
+
+def test_discard_only_against_itself_is_nil_nil_in_88_plies(results):
+    index = NAMES.index("discard-only")
+    assert (results.scores[index, index] == 0).all()
+    assert (2 * results.turns[index, index] == 88).all()
+
+
+@pytest.mark.parametrize("bot", SENSIBLE)
+@pytest.mark.parametrize(("other", "margin"), [("discard-only", 35), ("random", 100)])
+def test_sensible_bots_beat_the_mindless_ones(results, bot, other, margin):
+    differences = results.differences(bot, other)
+    standard_error = differences.std() / np.sqrt(differences.size)
+    assert differences.mean() - 4 * standard_error > margin
+    assert (differences > 0).mean() > 0.9
+
+
+def test_sensible_bots_are_alternatives_of_similar_strength(results):
+    for bot, other in itertools.combinations(SENSIBLE, 2):
+        differences = results.differences(bot, other)
+        standard_error = differences.std() / np.sqrt(differences.size)
+        assert abs(differences.mean()) < 10 + 4 * standard_error
+
+
+def test_games_end_by_the_deck(results):
+    rates = results.timeouts.mean(-1)
+    random = NAMES.index("random")
+    # Uniform play against itself times out in 0.6 % of games, chance of more than 5: 1 in 500.
+    assert results.timeouts[random, random].sum() <= 5
+    rates[random, random] = 0
+    assert rates.max() == 0
+
+
+class Position:
+    """An info state written down: cards as colour letter and printed number, `rW` a wager."""
+
+    def __init__(self, hand: str, deck_left: int, rules: Rules = CLASSIC, turn: int = 0):
+        self.rules = rules
+        self.hand = sorted(self.card(card) for card in hand.split())
+        columns = np.zeros(rules.colors, np.uint16)
+        slots = self.hand + [EMPTY] * (rules.hand - len(self.hand))
+        self.info = InfoState(
+            hand=np.array(slots, np.uint8),
+            own_known=columns,
+            other_known=columns,
+            own_expeditions=columns,
+            other_expeditions=columns,
+            piles=np.full((rules.colors, rules.cards_per_color), EMPTY, np.uint8),
+            barred=np.uint8(rules.colors),
+            deck_left=np.uint8(deck_left),
+            phase=np.uint8(CARD_PHASE),
+            turn=np.uint16(turn),
+        )
+
+    def card(self, text: str) -> int:
+        """Card type of a card as written."""
+        face = 0 if text[1:] == "W" else face_of_printed(self.rules, int(text[1:]))
+        return card_type(self.rules, "rgbwyp".index(text[0]), face)
+
+    def with_expeditions(self, own: str = "", other: str = "") -> "Position":
+        """Adds cards on the table."""
+        columns = []
+        for cards in (own, other):
+            column = np.zeros(self.rules.colors, np.uint16)
+            for card in cards.split():
+                color, face = divmod(self.card(card), self.rules.faces)
+                wagers = column[color] & ((1 << self.rules.wagers) - 1)
+                column[color] |= wagers + 1 if face == 0 else 1 << (self.rules.wagers + face - 1)
+            columns.append(column)
+        self.info = self.info._replace(own_expeditions=columns[0], other_expeditions=columns[1])
+        return self
+
+    def with_piles(self, cards: str) -> "Position":
+        """Discards cards in turn."""
+        piles = self.info.piles.copy()
+        for card in cards.split():
+            color, face = divmod(self.card(card), self.rules.faces)
+            piles[color, (piles[color] != EMPTY).sum()] = face
+        self.info = self.info._replace(piles=piles)
+        return self
+
+    def state(self) -> State:
+        """A state this info state is player 0's view of, but for cards it does not show."""
+        info = self.info
+        return State(
+            deck=jnp.zeros(self.rules.num_cards, jnp.uint8),
+            deck_left=info.deck_left,
+            hands=jnp.stack([info.hand, info.hand]),
+            expeditions=jnp.stack([info.own_expeditions, info.other_expeditions]),
+            known=jnp.zeros((2, self.rules.colors), jnp.uint16),
+            piles=info.piles,
+            pile_sizes=(info.piles != EMPTY).sum(-1).astype(np.uint8),
+            barred=info.barred,
+            turn=info.turn,
+            phase=info.phase,
+        )
+
+    def choice(self, bot: str, phase: int = CARD_PHASE) -> str:
+        """What a deterministic bot does, as `play r4`, `discard r4`, `deck` or `pile r`."""
+        state = jax.tree.map(jnp.asarray, self.state())
+        action = int(decide(self.rules, phase, BOTS[bot], state))
+        if phase == DRAW_PHASE:
+            return "deck" if action == 0 else f"pile {'rgbwyp'[action - 1]}"
+        verb, slot = ("play", "discard")[action // self.rules.hand], action % self.rules.hand
+        color, face = divmod(int(self.info.hand[slot]), self.rules.faces)
+        printed = "W" if face == 0 else str(face + self.rules.lowest - 1)
+        return f"{verb} {'rgbwyp'[color]}{printed}"
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def decide(rules: Rules, phase: int, bot: BotParams, state: State) -> jax.Array:
+    legal = legal_actions(rules, state, 0, phase)
+    return jnp.argmax(bot_policy(rules, bot, observe(state, 0), legal, phase))
+
+
+@pytest.mark.parametrize("bot", SENSIBLE)
+def test_opens_nothing_late_without_support(bot):
+    position = Position("r2 r4 g3 b2 b5 w3 y2 y6", deck_left=15)
+    assert position.choice(bot).startswith("discard")
+
+
+@pytest.mark.parametrize("bot", SENSIBLE)
+def test_opens_a_colour_with_strong_support_and_its_wagers_first(bot):
+    position = Position("rW r4 r7 r8 r9 r10 g2 b3", deck_left=40)
+    assert position.choice(bot) == "play rW"
+
+
+@pytest.mark.parametrize("bot", SENSIBLE)
+def test_plays_the_lowest_card_of_an_open_colour(bot):
+    position = Position("r4 r7 r9 g2 b3 w5 y8 y9", deck_left=30).with_expeditions(own="r2 r3")
+    assert position.choice(bot) == "play r4"
+
+
+@pytest.mark.parametrize("bot", SENSIBLE)
+def test_plays_only_the_highest_cards_when_turns_run_out(bot):
+    position = Position("r4 r9 r10 g2 b3 w5 y8 y9", deck_left=3).with_expeditions(own="r2 r3")
+    assert position.choice(bot) == "play r9"
+
+
+@pytest.mark.parametrize("bot", SENSIBLE)
+def test_discards_a_dead_card_rather_than_one_the_other_player_could_play(bot):
+    position = Position("r8 r9 g2 b7 b8 w5 w8 y9", deck_left=20).with_expeditions(
+        own="r10 g10 b10 w10 y10", other="r2 r5 g3 g9 b5 w2 y4"
+    )
+    assert position.choice(bot) == "discard g2"
+
+
+@pytest.mark.parametrize("bot", SENSIBLE)
+def test_takes_a_card_it_can_play_from_a_pile(bot):
+    position = Position("r7 r9 g2 b3 w5 y8 y9", deck_left=30)
+    position = position.with_expeditions(own="r3 r4").with_piles("g4 r2 r5 b2")
+    assert position.choice(bot, DRAW_PHASE) == "pile r"
+
+
+@pytest.mark.parametrize("bot", SENSIBLE)
+def test_draws_from_the_deck_when_the_piles_are_of_no_use(bot):
+    position = Position("r7 r9 g2 b3 w5 y8 y9", deck_left=31)
+    position = position.with_expeditions(own="r3 r4", other="r3 r4 g9").with_piles("g4 r2")
+    assert position.choice(bot, DRAW_PHASE) == "deck"
+
+
+@pytest.mark.parametrize("bot", SENSIBLE)
+def test_draws_from_the_deck_once_the_turns_left_are_needed_for_it(bot):
+    turn = CLASSIC.max_turns - 30
+    position = Position("r7 r9 g2 b3 w5 y8 y9", deck_left=30, turn=turn)
+    position = position.with_expeditions(own="r3 r4").with_piles("r5")
+    assert position.choice(bot, DRAW_PHASE) == "deck"
+
+
+@pytest.mark.parametrize("bot", SENSIBLE)
+def test_draws_a_useless_card_to_get_one_more_turn_at_the_end(bot):
+    position = Position("r9 r10 b3 w8 w9 w10 y10", deck_left=2)
+    position = position.with_expeditions(own="r3 r4 w2 w3 g10").with_piles("g4")
+    assert position.choice(bot, DRAW_PHASE) == "pile g"

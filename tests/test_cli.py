@@ -1,0 +1,197 @@
+"""Promises of the train command's flags."""
+
+import pathlib
+
+import pytest
+
+from lostcities_jax.cli import check_overrides, parse_train
+from lostcities_jax.config import Config, config_keys, dump_config, with_values
+from lostcities_jax.errors import UserError, run_command
+
+
+def error_of(*argv):
+    """Text of the UserError of a command line, which must be one line."""
+    with pytest.raises(UserError) as caught:
+        parse_train(argv)
+    text = str(caught.value)
+    assert text and len(text.splitlines()) == 1
+    return text
+
+
+def test_no_flags_mean_the_defaults():
+    arguments = parse_train([])
+    assert arguments.config == Config()
+    assert (arguments.run_dir, arguments.resume, arguments.overrides) == (None, False, ())
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--traversal.batch-width", "64"],
+        ["--traversal.batch_width", "64"],
+        ["--traversal.batch-width=64"],
+        ["--traversal.batch_width=64"],
+        ["--traversal.batch-width", "8", "--traversal.batch_width", "64"],
+    ],
+)
+def test_a_flag_has_two_spellings_and_the_last_one_wins(argv):
+    arguments = parse_train(argv)
+    assert arguments.config == with_values(Config(), {"traversal.batch_width": 64})
+    assert arguments.overrides == ("traversal.batch_width",)
+
+
+@pytest.mark.parametrize("key", config_keys())
+def test_every_setting_has_a_flag(key):
+    assert parse_train([f"--{key}={_other_text(key)}"]).overrides == (key,)
+
+
+def _other_text(key):
+    texts = {
+        "devices": "cpu",
+        "rules.colors": "4",
+        "network.kind": "mlp",
+        "traversal.epsilon": "1e-2",
+        "traversal.opponent": "average",
+        "traversal.fallback": "uniform",
+        "learner.learning_rate": "1e-4",
+        "learner.weighting": "dcfr",
+        "learner.warm_start": "false",
+        "evaluation.opponents": "random",
+        "rules.penalty": "-4",
+        "evaluation.games": "2",
+    }
+    return texts.get(key, "1")
+
+
+@pytest.mark.parametrize(
+    ("argv", "value"),
+    [
+        (["--learner.warm-start"], True),
+        (["--learner.no-warm-start"], False),
+        (["--learner.no_warm_start"], False),
+        (["--learner.warm-start", "false"], False),
+        (["--learner.warm-start=true"], True),
+    ],
+)
+def test_a_truth_value_is_set_with_and_without_no(argv, value):
+    arguments = parse_train(argv)
+    assert arguments.config.learner.warm_start is value
+    assert arguments.overrides == ("learner.warm_start",)
+
+
+def test_a_list_takes_any_number_of_values():
+    argv = ["--evaluation.opponents", "random", "noisy", "--seed", "3"]
+    config = parse_train(argv).config
+    assert (config.evaluation.opponents, config.seed) == (("random", "noisy"), 3)
+    assert parse_train(["--evaluation.opponents"]).config.evaluation.opponents == ()
+
+
+def test_a_negative_number_is_a_value():
+    assert parse_train(["--rules.penalty", "-30"]).config.rules.penalty == -30
+
+
+def test_a_text_setting_keeps_its_text():
+    assert parse_train(["--devices", "2"]).config.devices == "2"
+
+
+def test_run_dir_and_resume_are_no_settings():
+    arguments = parse_train(["--run-dir", "runs/a", "--resume", "--seed", "1"])
+    assert arguments.run_dir == pathlib.Path("runs/a")
+    assert arguments.resume
+    assert arguments.overrides == ("seed",)
+    assert parse_train(["--run_dir=runs/a=b"]).run_dir == pathlib.Path("runs/a=b")
+
+
+def test_a_flag_wins_over_the_file_and_the_file_over_the_defaults(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("seed: 5\niterations: 7\n")
+    arguments = parse_train(["--seed", "6", "--config", str(path)])
+    assert arguments.config == with_values(Config(), {"seed": 6, "iterations": 7})
+    assert set(arguments.overrides) == set(config_keys())
+
+
+@pytest.mark.parametrize(
+    ("argv", "parts"),
+    [
+        (["--traversal.batch-widht", "3"], ["'--traversal.batch-widht'", "mean '--traversal.ba"]),
+        (["--batch-width", "3"], ["'--batch-width'", "mean '--traversal.batch-width'?"]),
+        (["--sed=3"], ["'--sed' is no flag", "mean '--seed'?"]),
+        (["--learner.no-learning-rate"], ["'--learner.no-learning-rate' is no flag"]),
+        (["--no-resume"], ["'--no-resume' is no flag", "mean '--resume'?"]),
+        (["-s", "3"], ["'-s' is no flag"]),
+        (["seed=3"], ["'seed' is no flag", "mean '--seed'?"]),
+        (["--"], ["'--' is no flag"]),
+        ([""], ["'' is no flag"]),
+        (["--settings.seed", "3"], ["'--settings.seed' is no flag"]),
+        (["--\nseed"], [r"'--\nseed' is no flag"]),
+        (["--seed"], ["--seed is missing"]),
+        (["--seed", "--iterations", "3"], ["--seed is missing"]),
+        (["--seed", "1", "2"], ["--seed is '1 2'", "one value"]),
+        (["--config"], ["--config is missing"]),
+        (["--run-dir"], ["--run-dir is missing"]),
+        (["--seed", "x"], ["seed is 'x'", "a whole number"]),
+        (["--seed", ""], ["seed is ''", "a whole number"]),
+        (["--seed", "1.0"], ["seed is 1.0", "a whole number"]),
+        (["--seed", "010"], ["seed is '010'", "a whole number"]),
+        (["--seed", "true"], ["seed is True", "a whole number"]),
+        (["--seed", "[1]"], ["seed is '[1]'", "a whole number"]),
+        (["--seed", "1 # x"], ["seed is '1 # x'", "a whole number"]),
+        (["--seed", "9" * 5000], ["seed is '999", "a whole number"]),
+        (["--learner.learning-rate", "nan"], ["learner.learning_rate is 'nan'", "a number"]),
+        (["--learner.learning-rate", ".nan"], ["learner.learning_rate is nan", "finite"]),
+        (["--traversal.epsilon", "0"], ["traversal.epsilon is 0", "more than 0"]),
+        (["--traversal.opponent", "curent"], ["'curent'", "'average'", "mean 'current'?"]),
+        (["--evaluation.opponents", "random", "nosy"], ["opponents.1 is 'nosy'", "mean 'noisy'?"]),
+        (["--rules.hand", "50"], ["rules.hand is 50; allowed: 1 to 40"]),
+        (["--learner.warm-start", "maybe"], ["--learner.warm-start is 'maybe'", "true or false"]),
+        (["--learner.no-warm-start", "true"], ["--learner.no-warm-start is 'true'", "no value"]),
+        (["--devices", "\udc80"], ["no JSON value"]),
+        (["--resume"], ["--resume needs --run-dir"]),
+        (["--config", "absent.yaml"], ["'absent.yaml' cannot be read"]),
+    ],
+)
+def test_a_mistake_is_named_in_one_line(argv, parts):
+    message = error_of(*argv)
+    assert not [part for part in parts if part not in message], message
+    assert len(message) < 400
+
+
+def test_a_mistake_is_exit_code_2_without_a_traceback(capsys):
+    assert run_command(lambda argv: print(parse_train(argv)), ["--sed", "3"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: '--sed' is no flag") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["-h"], ["--seed", "3", "--help"]])
+def test_help_lists_every_flag_with_its_default(argv, capsys):
+    with pytest.raises(SystemExit) as caught:
+        parse_train(argv, default=with_values(Config(), {"memory.strategy_capacity": 12345}))
+    out, err = capsys.readouterr()
+    assert (caught.value.code, err) == (0, "")
+    missing = [key for key in config_keys() if f"--{key.replace('_', '-')}" not in out]
+    assert not missing
+    assert "--config" in out and "--run-dir" in out and "--resume" in out
+    assert "12345" in out and "--settings" not in out
+
+
+def test_resume_accepts_the_settings_the_run_has(tmp_path):
+    run = with_values(Config(), {"seed": 4})
+    path = tmp_path / "run.yaml"
+    path.write_text(dump_config(run))
+    resume = ["--resume", "--run-dir", str(tmp_path)]
+    for argv in ([], ["--seed", "4"], ["--config", str(path)]):
+        check_overrides(parse_train(resume + argv), run)
+
+
+def test_resume_refuses_other_settings(tmp_path):
+    run = with_values(Config(), {"seed": 4})
+    path = tmp_path / "run.yaml"
+    path.write_text("iterations: 3")
+    resume = ["--resume", "--run-dir", str(tmp_path)]
+    for argv, part in (
+        (["--seed", "5"], "seed is 5, but the run in"),
+        (["--config", str(path)], "seed is 0, but the run in"),
+    ):
+        with pytest.raises(UserError, match=part):
+            check_overrides(parse_train(resume + argv), run)
