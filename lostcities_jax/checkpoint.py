@@ -32,6 +32,7 @@ class Metadata:
     Attributes:
       rules: rules of the game.
       network: settings of the networks, as plain values.
+      fallback: what regret matching does where no advantage is positive.
       iteration: iterations the run had finished; `save` fills it in.
       package_version: version of this package that wrote the checkpoint.
       format_version: version of this layout.
@@ -39,6 +40,7 @@ class Metadata:
 
     rules: Rules
     network: Mapping[str, Any]
+    fallback: str = "argmax"
     iteration: int = 0
     package_version: str = dataclasses.field(default_factory=lambda: _package_version())
     format_version: int = FORMAT_VERSION

@@ -1,4 +1,4 @@
-"""The train command's flags: one dotted flag for every setting, checked like a config file.
+"""The commands' flags: one, dotted if nested, for every field of a dataclass.
 
 tyro draws the help from the dataclasses. Names and values are checked here, since tyro
 answers a mistake with a box of many lines and without the bounds of `config`.
@@ -6,23 +6,38 @@ answers a mistake with a box of many lines and without the bounds of `config`.
 
 import dataclasses
 import pathlib
+import re
 import typing
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 import tyro
+from pydantic import Field
 
 from lostcities_jax.config import (
+    BatchWidth,
     Config,
+    Devices,
+    Games,
+    Opponent,
+    Seed,
+    checked,
     config_keys,
     config_value,
     load_config,
     parse_scalar,
+    validated,
     with_values,
 )
 from lostcities_jax.errors import UserError, nearest, shown
 
-_HELP = ("-h", "--help")
+Preset = Literal["classic", "six_colors", "mini"]
+
+_Name = Annotated[str, Field(min_length=1)]
+_MANY = tyro.conf.arg(metavar="AGENT ...")
+_Rules = Annotated[Preset | None, tyro.conf.arg(metavar=" | ".join(typing.get_args(Preset)))]
+_File = Annotated[pathlib.Path | None, tyro.conf.arg(metavar="FILE")]
+_FLAG = re.compile(r"--|-[A-Za-z]")  # negative numbers are values
 _TRUTH_VALUES = {"true": True, "false": False}
 
 
@@ -53,10 +68,41 @@ class _Flags:
       resume: continue the run in --run-dir with its own settings.
     """
 
-    config: Annotated[pathlib.Path | None, tyro.conf.arg(metavar="FILE")] = None
+    config: _File = None
     run_dir: Annotated[pathlib.Path | None, tyro.conf.arg(metavar="DIR")] = None
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     settings: Annotated[Config, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Config)
+
+
+@checked
+@dataclasses.dataclass(frozen=True)
+class EvaluateArguments:
+    """Measure an agent in matches against others, or show a recorded game.
+
+    Attributes:
+      agent: checkpoint (run folder, its checkpoints folder or one checkpoint) or name of a
+        bot; none with --replay.
+      against: opponents, each a checkpoint or the name of a bot.
+      games: games per opponent, even so that both seats play each deal.
+      seed: seed of the deals and of every draw of the agents.
+      batch_width: games played in lockstep.
+      policy: strategy a checkpoint plays: its average, or that of its last iteration.
+      rules: rules of matches between bots; a checkpoint brings its own.
+      devices: devices to use, or "auto" for all of them.
+      replay: show this recorded game instead.
+      json: also write the results to this file.
+    """
+
+    agent: Annotated[_Name | None, tyro.conf.Positional, tyro.conf.arg(metavar="[AGENT]")] = None
+    against: Annotated[tuple[_Name, ...], Field(min_length=1), _MANY] = typing.get_args(Opponent)
+    games: Games = 2000
+    seed: Seed = 0
+    batch_width: BatchWidth = 1024
+    policy: Literal["average", "current"] = "average"
+    rules: _Rules = None
+    devices: Devices = "auto"
+    replay: _File = None
+    json: _File = None
 
 
 def parse_train(
@@ -73,9 +119,8 @@ def parse_train(
       UserError: for an unknown flag, a missing value or a value that is not allowed.
     """
     default = default or Config()
-    if any(token in _HELP for token in argv):
-        tyro.cli(_Flags, args=["--help"], prog=prog, default=_Flags(settings=default))
-    given = dict(_read_flags(argv))
+    _help_if_asked(argv, prog, _Flags(settings=default))
+    given = _read_flags(argv, {"config": str, "run_dir": str, "resume": bool} | config_keys())
     path = given.pop("config", None)
     run_dir = given.pop("run_dir", None)
     resume = given.pop("resume", False)
@@ -88,6 +133,28 @@ def parse_train(
         resume=resume,
         overrides=tuple(given) if path is None else tuple(config_keys()),
     )
+
+
+def parse_evaluate(argv: Sequence[str], prog: str = "lostcities-evaluate") -> EvaluateArguments:
+    """Parse the evaluate command's flags; `--help` prints them and exits with 0.
+
+    Whether a name is a bot or a checkpoint, and whether files exist, is left to the command.
+
+    Args:
+      argv: arguments without the program's name.
+      prog: the command as the help names it.
+
+    Raises:
+      UserError: for an unknown flag, a missing value or a value that is not allowed.
+    """
+    _help_if_asked(argv, prog, EvaluateArguments())
+    kinds = config_keys(EvaluateArguments)
+    arguments = validated(EvaluateArguments, _read_flags(argv, kinds, positional="agent"))
+    if (arguments.agent is None) == (arguments.replay is None):
+        got = "missing" if arguments.agent is None else f"{shown(arguments.agent)} with --replay"
+        either = "either AGENT, a checkpoint or bot named before --against, or --replay FILE"
+        raise UserError(f"the value of AGENT is {got}; allowed: {either}")
+    return arguments
 
 
 def check_overrides(arguments: TrainArguments, run_config: Config) -> None:
@@ -105,17 +172,43 @@ def check_overrides(arguments: TrainArguments, run_config: Config) -> None:
             )
 
 
-def _read_flags(argv: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Key and value of every flag of the command line, in its order."""
-    kinds = {"config": str, "run_dir": str, "resume": bool} | config_keys()
-    tokens = list(argv)
-    while tokens:
-        flag, equals, inline = tokens.pop(0).partition("=")
-        values = [inline] if equals else []
-        while not equals and tokens and not tokens[0].startswith("--"):
-            values.append(tokens.pop(0))
-        key, negated = _find_key(flag, kinds)
-        yield key, _read_value(flag, kinds[key], values, negated)
+def _help_if_asked(argv: Sequence[str], prog: str, default: Any) -> None:
+    if not {"-h", "--help"}.isdisjoint(argv):
+        tyro.cli(type(default), args=["--help"], prog=prog, default=default)
+
+
+def _read_flags(
+    argv: Sequence[str], kinds: dict[str, Any], positional: str | None = None
+) -> dict[str, Any]:
+    """Value of every given key, the last one winning; that of `positional` has no flag."""
+    flags = {key: kind for key, kind in kinds.items() if key != positional}
+    given = {}
+    groups, loose = _group(argv)
+    for flag, values in groups:
+        key, negated = _find_key(flag, flags)
+        if positional and typing.get_origin(kinds[key]) is not tuple:
+            loose += values[1:]
+            values = values[:1]
+        given[key] = _read_value(flag, kinds[key], values, negated)
+    if loose and positional:
+        given[positional] = _read_value(positional.upper(), kinds[positional], loose, False)
+    elif loose:
+        raise _no_flag(loose[0], flags)
+    return given
+
+
+def _group(argv: Sequence[str]) -> tuple[list[tuple[str, list[str]]], list[str]]:
+    """Every flag with the texts that may be its values, and the texts that follow none."""
+    groups, loose = [], []
+    values = loose
+    for token in argv:
+        if not _FLAG.match(token):
+            values.append(token)
+            continue
+        flag, equals, inline = token.partition("=")
+        values = loose if equals else []
+        groups.append((flag, [inline] if equals else values))
+    return groups, loose
 
 
 def _find_key(flag: str, kinds: dict[str, Any]) -> tuple[str, bool]:
@@ -128,9 +221,12 @@ def _find_key(flag: str, kinds: dict[str, Any]) -> tuple[str, bool]:
         positive = section + dot + name.removeprefix("no_")
         if positive != key and kinds.get(positive) is bool and positive != "resume":
             return positive, True
-    names = [_flag(name) for name in kinds]
-    near = nearest(flag.replace("_", "-"), names)
-    raise UserError(f"{shown(flag)} is no flag; allowed: those of --help{near}")
+    raise _no_flag(flag, kinds)
+
+
+def _no_flag(text: str, kinds: dict[str, Any]) -> UserError:
+    near = nearest(text.replace("_", "-"), [_flag(key) for key in kinds])
+    return UserError(f"{shown(text)} is no flag; allowed: those of --help{near}")
 
 
 def _read_value(flag: str, kind: Any, values: list[str], negated: bool) -> Any:

@@ -10,7 +10,7 @@ import pathlib
 import re
 import typing
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
@@ -19,10 +19,14 @@ from lostcities_jax.errors import UserError, nearest, shown
 from lostcities_jax.rules import CLASSIC, Rules
 
 _MAX_FILE_BYTES = 1_000_000
+_T = TypeVar("_T")
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Count = Annotated[int, Field(ge=1, le=10**9)]
 CountOrZero = Annotated[int, Field(ge=0, le=10**9)]
+BatchWidth = Annotated[int, Field(ge=1, le=2**20)]
+Games = Annotated[int, Field(ge=2, le=10**9, multiple_of=2)]
+Devices = Annotated[str, Field(min_length=1, max_length=100)]
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 Opponent = Literal["random", "discard-only", "cautious", "balanced", "aggressive", "noisy"]
 
@@ -55,7 +59,7 @@ class TraversalConfig:
       max_depth: decisions after which a traversal is cut; 0 for no limit.
     """
 
-    batch_width: Annotated[int, Field(ge=1, le=2**20)] = 1024
+    batch_width: BatchWidth = 1024
     traversals: Count = 4096
     epsilon: Annotated[float, Field(gt=0, le=1)] = 0.3
     opponent: Literal["current", "average"] = "current"
@@ -114,7 +118,7 @@ class EvaluationConfig:
     """
 
     every: CountOrZero = 10
-    games: Annotated[int, Field(ge=2, le=10**9, multiple_of=2)] = 1000
+    games: Games = 1000
     opponents: tuple[Opponent, ...] = typing.get_args(Opponent)
 
 
@@ -133,7 +137,10 @@ class CheckpointConfig:
 
 # JSON has no tuples or dataclasses, so `strict` bans "3", 3.0 and true where 3 is meant
 # and still builds them. Nested dataclasses inherit this configuration.
-@with_config(ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
+checked = with_config(ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
+
+
+@checked
 @dataclasses.dataclass(frozen=True)
 class Config:
     """Everything that decides the outcome of a run; the defaults are `configs/default.yaml`.
@@ -155,7 +162,7 @@ class Config:
 
     seed: Seed = 0
     iterations: Count = 200
-    devices: Annotated[str, Field(min_length=1, max_length=100)] = "auto"
+    devices: Devices = "auto"
     rules: Rules = CLASSIC
     network: NetworkConfig = NetworkConfig()
     traversal: TraversalConfig = TraversalConfig()
@@ -198,11 +205,20 @@ def config_from_dict(data: Mapping[str, Any]) -> Config:
     Raises:
       UserError: names the dotted key, its value and what is allowed.
     """
+    return validated(Config, data)
+
+
+def validated(kind: type[_T], data: Mapping[str, Any]) -> _T:
+    """Instance of a `checked` dataclass from nested mappings; absent keys keep their defaults.
+
+    Raises:
+      UserError: names the dotted key, its value and what is allowed.
+    """
     try:
         text = json.dumps(data, default=repr)
-        return _adapter().validate_json(text)
+        return _adapter(kind).validate_json(text)
     except ValidationError as error:
-        raise UserError(_describe(error)) from error
+        raise UserError(_describe(error, kind)) from error
     except (TypeError, ValueError, RecursionError) as error:
         raise UserError(f"config is no plain mapping of keys to values: {error}") from error
 
@@ -248,8 +264,8 @@ def parse_scalar(text: str) -> int | float | bool | str:
 
 
 @functools.cache
-def _adapter() -> TypeAdapter[Config]:
-    return TypeAdapter(Config)
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 class _Loader(yaml.SafeLoader):
@@ -311,12 +327,12 @@ def _parse_yaml(content: bytes) -> Any:
         raise UserError("not a YAML file of settings: nested too deeply") from error
 
 
-def _describe(error: ValidationError) -> str:
+def _describe(error: ValidationError, kind: type) -> str:
     """The first of pydantic's errors in one line; unknown keys first, as they cause others."""
     errors = error.errors(include_url=False)
     unknown = [item for item in errors if item["type"] == "unexpected_keyword_argument"]
     if unknown:
-        return _describe_unknown([str(part) for part in unknown[0]["loc"]])
+        return _describe_unknown([str(part) for part in unknown[0]["loc"]], kind)
     item = errors[0]
     context = item.get("ctx", {})
     if item["type"] == "value_error":
@@ -330,14 +346,14 @@ def _describe(error: ValidationError) -> str:
     return f"{name} is {shown(item['input'])}; allowed: {_allowed(item)}{guess}"
 
 
-def _describe_unknown(parts: list[str]) -> str:
+def _describe_unknown(parts: list[str], kind: type) -> str:
     key = ".".join(parts)
-    section = Config
+    section = kind
     for part in parts[:-1]:
         section = typing.get_type_hints(section)[part]
     siblings = [field.name for field in dataclasses.fields(section)]
     prefix = "".join(f"{part}." for part in parts[:-1])
-    near = nearest(key, [prefix + name for name in siblings]) or nearest(key, config_keys())
+    near = nearest(key, [prefix + name for name in siblings]) or nearest(key, config_keys(kind))
     return f"{shown(key)} is no setting; allowed: {', '.join(siblings)}{near}"
 
 
@@ -352,6 +368,9 @@ def _allowed(item: Any) -> str:
         "string_type": "text",
         "tuple_type": "a list",
         "dataclass_type": "a mapping of keys to values",
+        "string_too_short": f"{context.get('min_length')} or more characters",
+        "string_too_long": f"{context.get('max_length')} or fewer characters",
+        "too_short": f"{context.get('min_length')} or more entries",
         "literal_error": context.get("expected"),
         "greater_than": f"more than {context.get('gt')}",
         "greater_than_equal": f"at least {context.get('ge')}",

@@ -8,7 +8,6 @@ Look-ups are one-hot selections, not gathers: those are slow inside vectorised l
 
 import functools
 
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -17,29 +16,29 @@ from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, NUM_PLAYERS, Rules
 from lostcities_jax.state import State
 
 
-def current_player(state: State) -> chex.Array:
+def current_player(state: State) -> jax.Array:
     """The player to move; int32[]."""
     return (state.turn % NUM_PLAYERS).astype(jnp.int32)
 
 
-def is_terminal(rules: Rules, state: State) -> chex.Array:
+def is_terminal(rules: Rules, state: State) -> jax.Array:
     """Whether the game is over: deck used up, or `max_turns` reached; bool[]."""
     return (state.deck_left == 0) | (state.turn >= rules.max_turns)
 
 
-def is_timeout(rules: Rules, state: State) -> chex.Array:
+def is_timeout(rules: Rules, state: State) -> jax.Array:
     """Whether `max_turns` ended the game before the deck did; bool[]."""
     return (state.deck_left > 0) & (state.turn >= rules.max_turns)
 
 
-def column_bits(rules: Rules, columns: chex.Array) -> tuple[chex.Array, chex.Array]:
+def column_bits(rules: Rules, columns: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Unpacks columns to wager bits int32[..., W] and number bits int32[..., R]."""
     shifts = jnp.arange(rules.cards_per_color, dtype=jnp.uint16)
     bits = ((columns[..., None] >> shifts) & jnp.uint16(1)).astype(jnp.int32)
     return bits[..., : rules.wagers], bits[..., rules.wagers :]
 
 
-def column_scores(rules: Rules, columns: chex.Array) -> chex.Array:
+def column_scores(rules: Rules, columns: jax.Array) -> jax.Array:
     """Points of expeditions given as column bits; int32 of the same shape."""
     wager_bits, number_bits = column_bits(rules, columns)
     wagers, numbers = wager_bits.sum(-1), number_bits.sum(-1)
@@ -48,12 +47,12 @@ def column_scores(rules: Rules, columns: chex.Array) -> chex.Array:
     return jnp.where(columns > 0, (points + rules.penalty) * (1 + wagers) + bonus, 0)
 
 
-def scores(rules: Rules, state: State) -> chex.Array:
+def scores(rules: Rules, state: State) -> jax.Array:
     """Points of both players as the table stands; int32[P]."""
     return column_scores(rules, state.expeditions).sum(-1)
 
 
-def legal_card_actions(rules: Rules, state: State, player: int) -> chex.Array:
+def legal_card_actions(rules: Rules, state: State, player: int) -> jax.Array:
     """Legal card actions: play slot 0..H-1, then discard slot 0..H-1; bool[2H].
 
     A number must be higher than every number of its expedition, and a wager needs an
@@ -68,14 +67,14 @@ def legal_card_actions(rules: Rules, state: State, player: int) -> chex.Array:
     return jnp.concatenate([held & (column >> lowest_barred_bit == 0), held])
 
 
-def legal_draw_actions(rules: Rules, state: State) -> chex.Array:
+def legal_draw_actions(rules: Rules, state: State) -> jax.Array:
     """Legal draws: the deck, then the pile of each colour; bool[1 + C]."""
     not_barred = jnp.arange(rules.colors, dtype=jnp.uint8) != state.barred
     piles = (state.pile_sizes > 0) & not_barred
     return jnp.concatenate([(state.deck_left > 0)[None], piles])
 
 
-def legal_mask(rules: Rules, state: State) -> chex.Array:
+def legal_mask(rules: Rules, state: State) -> jax.Array:
     """Legal actions of either phase, card actions first; bool[A], all False when over."""
     masks = [legal_card_actions(rules, state, player) for player in range(NUM_PLAYERS)]
     card = jnp.where(current_player(state) == 0, masks[0], masks[1])
@@ -89,7 +88,7 @@ def legal_mask(rules: Rules, state: State) -> chex.Array:
     return jnp.concatenate([card, draw]) & in_phase & ~is_terminal(rules, state)
 
 
-def card_half_step(rules: Rules, state: State, player: int, action: chex.Array) -> State:
+def card_half_step(rules: Rules, state: State, player: int, action: jax.Array) -> State:
     """Plays or discards a card; `player` is static. A finished game stays as it is.
 
     Args:
@@ -126,7 +125,7 @@ def card_half_step(rules: Rules, state: State, player: int, action: chex.Array) 
     )
 
 
-def draw_half_step(rules: Rules, state: State, player: int, action: chex.Array) -> State:
+def draw_half_step(rules: Rules, state: State, player: int, action: jax.Array) -> State:
     """Draws a card and ends the turn; `player` is static. A finished game stays as it is.
 
     Args:
@@ -166,7 +165,7 @@ def draw_half_step(rules: Rules, state: State, player: int, action: chex.Array) 
     )
 
 
-def step(rules: Rules, state: State, action: chex.Array) -> State:
+def step(rules: Rules, state: State, action: jax.Array) -> State:
     """Takes one action of either phase by whoever is to move.
 
     An illegal action, or any action in a finished game, leaves the state as it is: under
@@ -192,7 +191,7 @@ def step(rules: Rules, state: State, action: chex.Array) -> State:
     return jax.tree.map(lambda new, old: jnp.where(is_legal, new, old), moved, state)
 
 
-def _set_row(rows: chex.Array, player: int, row: chex.Array) -> chex.Array:
+def _set_row(rows: jax.Array, player: int, row: jax.Array) -> jax.Array:
     """Replaces one player's row of a [P, ...] array."""
     return jnp.stack([row, rows[1]] if player == 0 else [rows[0], row])
 
@@ -201,18 +200,18 @@ def _wager_bits(rules: Rules) -> int:
     return (1 << rules.wagers) - 1
 
 
-def _number_bit(rules: Rules, face: chex.Array) -> chex.Array:
+def _number_bit(rules: Rules, face: jax.Array) -> jax.Array:
     shift = rules.wagers + jnp.maximum(face, 1).astype(jnp.uint16) - 1
     return jnp.uint16(1) << shift
 
 
-def _add_card(rules: Rules, columns: chex.Array, face: chex.Array) -> chex.Array:
+def _add_card(rules: Rules, columns: jax.Array, face: jax.Array) -> jax.Array:
     """Adds a card of some face to each column; wagers fill the low bits in turn."""
     next_wager = (columns & jnp.uint16(_wager_bits(rules))) + jnp.uint16(1)
     return columns | jnp.where(face == 0, next_wager, _number_bit(rules, face))
 
 
-def _remove_card(rules: Rules, columns: chex.Array, face: chex.Array) -> chex.Array:
+def _remove_card(rules: Rules, columns: jax.Array, face: jax.Array) -> jax.Array:
     """Removes a card of some face from each column that has one."""
     wagers = columns & jnp.uint16(_wager_bits(rules))
     numbers = columns & ~jnp.uint16(_wager_bits(rules))

@@ -6,7 +6,7 @@ here depends on the order of the colours.
 
 from typing import NamedTuple
 
-import chex
+import jax
 import jax.numpy as jnp
 
 from lostcities_jax.cards import face_values
@@ -26,9 +26,9 @@ class Features(NamedTuple):
       table: deck, turn, phase and scores. float32[..., 5].
     """
 
-    cards: chex.Array
-    columns: chex.Array
-    table: chex.Array
+    cards: jax.Array
+    columns: jax.Array
+    table: jax.Array
 
 
 def encode(rules: Rules, info: InfoState) -> Features:
@@ -56,32 +56,32 @@ def encode(rules: Rules, info: InfoState) -> Features:
     return Features(cards=_join(cards), columns=_join(columns), table=_table_features(rules, info))
 
 
-def hand_counts(rules: Rules, hand: chex.Array) -> chex.Array:
+def hand_counts(rules: Rules, hand: jax.Array) -> jax.Array:
     """Copies of each card type in a hand; uint8[..., H] to int32[..., C, R + 1]."""
     types = jnp.arange(rules.colors * rules.faces, dtype=jnp.uint8)
     counts = (hand[..., None] == types).sum(-2, dtype=jnp.int32)
     return counts.reshape(*hand.shape[:-1], rules.colors, rules.faces)
 
 
-def _column_counts(rules: Rules, columns: chex.Array) -> chex.Array:
+def _column_counts(rules: Rules, columns: jax.Array) -> jax.Array:
     """Copies of each face in columns; int32[..., C, R + 1]."""
     wager_bits, number_bits = column_bits(rules, columns)
     return jnp.concatenate([wager_bits.sum(-1, keepdims=True), number_bits], axis=-1)
 
 
-def _pile_counts(rules: Rules, piles: chex.Array) -> chex.Array:
+def _pile_counts(rules: Rules, piles: jax.Array) -> jax.Array:
     """Copies of each face in each pile; int32[..., C, R + 1]."""
     faces = jnp.arange(rules.faces, dtype=jnp.uint8)
     return (piles[..., None] == faces).sum(-2, dtype=jnp.int32)
 
 
-def _open_faces(rules: Rules, columns: chex.Array) -> chex.Array:
+def _open_faces(rules: Rules, columns: jax.Array) -> jax.Array:
     """Faces that could still be played on an expedition; bool[..., C, R + 1]."""
     bit = jnp.array([rules.wagers] + [rules.wagers + r for r in range(rules.ranks)], jnp.uint16)
     return (columns[..., None] >> bit) == 0
 
 
-def _amounts(rules: Rules, info: InfoState, playable: chex.Array, tops: chex.Array) -> chex.Array:
+def _amounts(rules: Rules, info: InfoState, playable: jax.Array, tops: jax.Array) -> jax.Array:
     """Sums of each colour: both expeditions, playable cards, pile; float32[..., C, 11]."""
     values = face_values(rules)
     total = max(int(values.sum()), 1)
@@ -102,7 +102,7 @@ def _amounts(rules: Rules, info: InfoState, playable: chex.Array, tops: chex.Arr
     return jnp.stack([amount.astype(jnp.float32) for amount in amounts], axis=-1)
 
 
-def _table_features(rules: Rules, info: InfoState) -> chex.Array:
+def _table_features(rules: Rules, info: InfoState) -> jax.Array:
     """What no colour owns; float32[..., 5]."""
     own, other = (
         column_scores(rules, columns).sum(-1) / SCORE_SCALE
@@ -118,7 +118,7 @@ def _table_features(rules: Rules, info: InfoState) -> chex.Array:
     return jnp.stack([value.astype(jnp.float32) for value in table], axis=-1)
 
 
-def _join(parts: list[chex.Array]) -> chex.Array:
+def _join(parts: list[jax.Array]) -> jax.Array:
     return jnp.concatenate([part.astype(jnp.float32) for part in parts], axis=-1)
 
 

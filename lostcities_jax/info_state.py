@@ -8,7 +8,6 @@ policy (networks, bots, tables) sees the game through it alone.
 import math
 from typing import NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -33,16 +32,16 @@ class InfoState(NamedTuple):
       turn: turns completed by both players. uint16[].
     """
 
-    hand: chex.Array
-    own_known: chex.Array
-    other_known: chex.Array
-    own_expeditions: chex.Array
-    other_expeditions: chex.Array
-    piles: chex.Array
-    barred: chex.Array
-    deck_left: chex.Array
-    phase: chex.Array
-    turn: chex.Array
+    hand: jax.Array
+    own_known: jax.Array
+    other_known: jax.Array
+    own_expeditions: jax.Array
+    other_expeditions: jax.Array
+    piles: jax.Array
+    barred: jax.Array
+    deck_left: jax.Array
+    phase: jax.Array
+    turn: jax.Array
 
 
 def observe(state: State, player: int) -> InfoState:
@@ -84,14 +83,14 @@ def packed_size(rules: Rules) -> int:
     return sum(math.prod(shape) * jnp.dtype(dtype).itemsize for shape, dtype in _layout(rules))
 
 
-def pack(info: InfoState) -> chex.Array:
+def pack(info: InfoState) -> jax.Array:
     """Packs an info state of one player; uint8[I]."""
     return jnp.concatenate(
         [jax.lax.bitcast_convert_type(field, jnp.uint8).reshape(-1) for field in info]
     )
 
 
-def unpack(rules: Rules, packed: chex.Array) -> InfoState:
+def unpack(rules: Rules, packed: jax.Array) -> InfoState:
     """Inverse of `pack`, for any leading lanes; uint8[..., I]."""
     lanes, fields, start = packed.shape[:-1], [], 0
     for shape, dtype in _layout(rules):
@@ -104,7 +103,7 @@ def unpack(rules: Rules, packed: chex.Array) -> InfoState:
     return InfoState(*fields)
 
 
-def pile_tops(info: InfoState) -> chex.Array:
+def pile_tops(info: InfoState) -> jax.Array:
     """Face on top of each pile, EMPTY for an empty pile; uint8[..., C]."""
     filled = info.piles != EMPTY
     is_top = filled & ~jnp.concatenate([filled[..., 1:], jnp.zeros_like(filled[..., :1])], axis=-1)

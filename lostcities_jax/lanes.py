@@ -28,10 +28,10 @@ class Lanes(NamedTuple):
     """
 
     state: GameState
-    episode: chex.Array
-    cycle: chex.Array
-    active: chex.Array
-    next_episode: chex.Array
+    episode: jax.Array
+    cycle: jax.Array
+    active: jax.Array
+    next_episode: jax.Array
 
 
 class Decision(NamedTuple):
@@ -46,24 +46,24 @@ class Decision(NamedTuple):
     """
 
     phase: int
-    info: chex.Array
-    legal: chex.Array
-    uniform: chex.Array
-    live: chex.Array
+    info: jax.Array
+    legal: jax.Array
+    uniform: jax.Array
+    live: jax.Array
 
 
-def episode_keys(key: chex.PRNGKey, episodes: chex.Array) -> chex.PRNGKey:
+def episode_keys(key: jax.Array, episodes: jax.Array) -> jax.Array:
     """One key for each episode, from its index alone: no width or lane enters. key[B]."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, episodes)
 
 
-def deal_episodes(game: Game, key: chex.PRNGKey, episodes: chex.Array) -> GameState:
+def deal_episodes(game: Game, key: jax.Array, episodes: jax.Array) -> GameState:
     """The first states of episodes, batched over them; `episodes` int32[quota]."""
     keys = episode_keys(key, episodes)
     return jax.vmap(lambda k: game.deal(jax.random.fold_in(k, DEAL_STREAM)))(keys)
 
 
-def fill_lanes(initial: GameState, quota: chex.Array, width: int) -> Lanes:
+def fill_lanes(initial: GameState, quota: jax.Array, width: int) -> Lanes:
     """Lanes at the first `width` episodes; those beyond the quota stay inactive."""
     lanes = Lanes(
         state=jax.tree.map(lambda leaf: jnp.zeros((width, *leaf.shape[1:]), leaf.dtype), initial),
@@ -75,7 +75,7 @@ def fill_lanes(initial: GameState, quota: chex.Array, width: int) -> Lanes:
     return refill(lanes, initial, quota)
 
 
-def refill(lanes: Lanes, initial: GameState, quota: chex.Array) -> Lanes:
+def refill(lanes: Lanes, initial: GameState, quota: jax.Array) -> Lanes:
     """Starts the next episodes in the inactive lanes, in lane order, while any are left."""
     episode = lanes.next_episode + jnp.cumsum(~lanes.active) - 1
     starts = ~lanes.active & (episode < quota)
@@ -94,8 +94,8 @@ def refill(lanes: Lanes, initial: GameState, quota: chex.Array) -> Lanes:
 def play_cycle(
     game: Game,
     lanes: Lanes,
-    keys: chex.PRNGKey,
-    decide: Callable[[Decision], tuple[chex.Array, chex.ArrayTree]],
+    keys: jax.Array,
+    decide: Callable[[Decision], tuple[jax.Array, chex.ArrayTree]],
     max_depth: int = 0,
 ) -> tuple[Lanes, list[chex.ArrayTree]]:
     """Plays one cycle in every lane: each phase at full width, then counts the cycle.
@@ -136,14 +136,14 @@ def play_cycle(
     return lanes._replace(state=state, cycle=lanes.cycle + 1, active=live), records
 
 
-def _decision_uniforms(keys: chex.PRNGKey, decision: chex.Array) -> chex.Array:
+def _decision_uniforms(keys: jax.Array, decision: jax.Array) -> jax.Array:
     """A number in [0, 1) for each lane, from its episode key and decision index."""
 
-    def draw(key: chex.PRNGKey, index: chex.Array) -> chex.Array:
+    def draw(key: jax.Array, index: jax.Array) -> jax.Array:
         return jax.random.uniform(jax.random.fold_in(key, 1 + index))
 
     return jax.vmap(draw)(keys, decision)
 
 
-def _expand(mask: chex.Array, like: chex.Array) -> chex.Array:
+def _expand(mask: jax.Array, like: jax.Array) -> jax.Array:
     return mask.reshape(mask.shape + (1,) * (like.ndim - 1))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import chex
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from lostcities_jax.features import Features, encode
@@ -25,8 +26,8 @@ class Network(NamedTuple):
         `phase` (static): 2H card actions or 1 + C draws.
     """
 
-    init: Callable[[chex.PRNGKey], chex.ArrayTree]
-    apply: Callable[..., chex.Array]
+    init: Callable[[jax.Array], chex.ArrayTree]
+    apply: Callable[..., jax.Array]
 
 
 class Mlp(nn.Module):
@@ -37,7 +38,7 @@ class Mlp(nn.Module):
     layers: int
 
     @nn.compact
-    def __call__(self, features: Features, slots: chex.Array) -> tuple[chex.Array, chex.Array]:
+    def __call__(self, features: Features, slots: jax.Array) -> tuple[jax.Array, jax.Array]:
         del slots  # the outputs are already one per slot
         lanes = features.table.shape[:-1]
         x = jnp.concatenate([features.cards.reshape(*lanes, -1), features.table], axis=-1)
@@ -59,7 +60,7 @@ class ColorShared(nn.Module):
     layers: int
 
     @nn.compact
-    def __call__(self, features: Features, slots: chex.Array) -> tuple[chex.Array, chex.Array]:
+    def __call__(self, features: Features, slots: jax.Array) -> tuple[jax.Array, jax.Array]:
         x = jnp.concatenate([features.cards, features.columns], axis=-1)
         shared = nn.Dense(self.hidden)(features.table)
         x = nn.relu(nn.Dense(self.hidden, use_bias=False)(x) + shared[..., None, :])
@@ -71,7 +72,7 @@ class ColorShared(nn.Module):
         by_type = _zero_dense(2 * self.rules.faces, "card_head")(x)
         return self._by_slot(by_type, slots), jnp.concatenate([deck, piles], axis=-1)
 
-    def _by_slot(self, by_type: chex.Array, slots: chex.Array) -> chex.Array:
+    def _by_slot(self, by_type: jax.Array, slots: jax.Array) -> jax.Array:
         """Reads plays and discards of card types at the hand's slots; float32[..., 2H]."""
         lanes, types = by_type.shape[:-2], self.rules.colors * self.rules.faces
         # An empty slot reads some other card's row; it is never a legal action.
@@ -93,12 +94,12 @@ def make_network(rules: Rules, kind: str, hidden: int, layers: int) -> Network:
     """Builds the network of a configuration; `kind` is a key of `KINDS`."""
     module = KINDS[kind](rules=rules, hidden=hidden, layers=layers)
 
-    def init(key: chex.PRNGKey) -> chex.ArrayTree:
+    def init(key: jax.Array) -> chex.ArrayTree:
         packed = jnp.zeros((1, packed_size(rules)), jnp.uint8)
         info = unpack(rules, packed)
         return module.init(key, encode(rules, info), info.hand)["params"]
 
-    def apply(params: chex.ArrayTree, packed: chex.Array, phase: int) -> chex.Array:
+    def apply(params: chex.ArrayTree, packed: jax.Array, phase: int) -> jax.Array:
         info = unpack(rules, packed)
         card, draw = module.apply({"params": params}, encode(rules, info), info.hand)
         return {CARD_PHASE: card, DRAW_PHASE: draw}[phase]

@@ -3,21 +3,20 @@
 Functions here work on the last axis, the actions of one decision, with any leading lanes.
 """
 
-import chex
 import jax
 import jax.numpy as jnp
 
 FALLBACKS = ("argmax", "uniform")
 
 
-def uniform_strategy(legal: chex.Array) -> chex.Array:
+def uniform_strategy(legal: jax.Array) -> jax.Array:
     """Equal probability for every legal action; float32[..., A]."""
     return legal / jnp.maximum(legal.sum(-1, keepdims=True), 1).astype(jnp.float32)
 
 
 def regret_matching(
-    advantages: chex.Array, legal: chex.Array, fallback: str
-) -> tuple[chex.Array, chex.Array]:
+    advantages: jax.Array, legal: jax.Array, fallback: str
+) -> tuple[jax.Array, jax.Array]:
     """Probabilities proportional to positive advantages (Hart and Mas-Colell 2000).
 
     Args:
@@ -42,19 +41,19 @@ def regret_matching(
     return strategy, fell_back[..., 0] & legal.any(-1)
 
 
-def masked_softmax(logits: chex.Array, legal: chex.Array) -> chex.Array:
+def masked_softmax(logits: jax.Array, legal: jax.Array) -> jax.Array:
     """Softmax over the legal actions; zeros when none is; float32[..., A]."""
     masked = jnp.where(legal, logits, -1e30)
     weights = jnp.where(legal, jnp.exp(masked - masked.max(-1, keepdims=True)), 0.0)
     return weights / jnp.maximum(weights.sum(-1, keepdims=True), 1e-30)
 
 
-def explore(strategy: chex.Array, legal: chex.Array, epsilon: chex.Array) -> chex.Array:
+def explore(strategy: jax.Array, legal: jax.Array, epsilon: jax.Array) -> jax.Array:
     """Mixes a strategy with the uniform one: the sampling policy; float32[..., A]."""
     return (1.0 - epsilon) * strategy + epsilon * uniform_strategy(legal)
 
 
-def sample_action(probabilities: chex.Array, uniform: chex.Array) -> chex.Array:
+def sample_action(probabilities: jax.Array, uniform: jax.Array) -> jax.Array:
     """Draws an action by inverting the cumulative distribution; int32[...].
 
     The additions run in one fixed order, so a lane draws the same action at any width.
@@ -72,15 +71,15 @@ def sample_action(probabilities: chex.Array, uniform: chex.Array) -> chex.Array:
     return sum((threshold >= edge).astype(jnp.int32) for edge in cumulative)
 
 
-def select_action(values: chex.Array, action: chex.Array) -> chex.Array:
+def select_action(values: jax.Array, action: jax.Array) -> jax.Array:
     """The entry of each row at its action, without a gather; float32[...]."""
     chosen = jnp.arange(values.shape[-1]) == action[..., None]
     return jnp.where(chosen, values, 0.0).sum(-1)
 
 
 def outcome_sampling_value(
-    child_value: chex.Array, strategy_of_action: chex.Array, probability: chex.Array
-) -> tuple[chex.Array, chex.Array]:
+    child_value: jax.Array, strategy_of_action: jax.Array, probability: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Values at a node whose one sampled child has value v: outcome sampling.
 
     With sampling policy q and strategy s, Q(a) = 1[a sampled] v / q(a) estimates every
@@ -95,8 +94,8 @@ def outcome_sampling_value(
 
 
 def advantage_targets(
-    action: chex.Array, action_value: chex.Array, node_value: chex.Array, legal: chex.Array
-) -> chex.Array:
+    action: jax.Array, action_value: jax.Array, node_value: jax.Array, legal: jax.Array
+) -> jax.Array:
     """Q - v for *every* legal action: an unsampled one has Q = 0, so its target is -v.
 
     Leaving unsampled actions at 0 instead would be biased by v - s(a) v(a).

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -28,24 +27,24 @@ class State(NamedTuple):
       phase: CARD_PHASE or DRAW_PHASE. uint8[].
     """
 
-    deck: chex.Array
-    deck_left: chex.Array
-    hands: chex.Array
-    expeditions: chex.Array
-    known: chex.Array
-    piles: chex.Array
-    pile_sizes: chex.Array
-    barred: chex.Array
-    turn: chex.Array
-    phase: chex.Array
+    deck: jax.Array
+    deck_left: jax.Array
+    hands: jax.Array
+    expeditions: jax.Array
+    known: jax.Array
+    piles: jax.Array
+    pile_sizes: jax.Array
+    barred: jax.Array
+    turn: jax.Array
+    phase: jax.Array
 
 
-def shuffled_deck(rules: Rules, key: chex.PRNGKey) -> chex.Array:
+def shuffled_deck(rules: Rules, key: jax.Array) -> jax.Array:
     """A uniformly shuffled deck; uint8[N]. Consumes `key`."""
     return jax.random.permutation(key, jnp.asarray(all_cards(rules)))
 
 
-def deal_from_deck(rules: Rules, deck: chex.Array) -> State:
+def deal_from_deck(rules: Rules, deck: jax.Array) -> State:
     """The first state of a game with a given deck; card types uint8[N], dealt one at a time.
 
     The deck must hold the cards of the game; on the host, `replay` checks that.
@@ -67,6 +66,6 @@ def deal_from_deck(rules: Rules, deck: chex.Array) -> State:
     )
 
 
-def deal(rules: Rules, key: chex.PRNGKey) -> State:
+def deal(rules: Rules, key: jax.Array) -> State:
     """The first state of a game with a shuffled deck. Consumes `key`."""
     return deal_from_deck(rules, shuffled_deck(rules, key))

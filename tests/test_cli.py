@@ -1,18 +1,27 @@
-"""Promises of the train command's flags."""
+"""Promises of the commands' flags."""
 
 import pathlib
+import typing
 
 import pytest
 
-from lostcities_jax.cli import check_overrides, parse_train
+from lostcities_jax.bots import BOTS
+from lostcities_jax.cli import (
+    EvaluateArguments,
+    Preset,
+    check_overrides,
+    parse_evaluate,
+    parse_train,
+)
 from lostcities_jax.config import Config, config_keys, dump_config, with_values
 from lostcities_jax.errors import UserError, run_command
+from lostcities_jax.rules import PRESETS
 
 
-def error_of(*argv):
+def error_of(*argv, parse=parse_train):
     """Text of the UserError of a command line, which must be one line."""
     with pytest.raises(UserError) as caught:
-        parse_train(argv)
+        parse(argv)
     text = str(caught.value)
     assert text and len(text.splitlines()) == 1
     return text
@@ -119,7 +128,10 @@ def test_a_flag_wins_over_the_file_and_the_file_over_the_defaults(tmp_path):
         (["--learner.no-learning-rate"], ["'--learner.no-learning-rate' is no flag"]),
         (["--no-resume"], ["'--no-resume' is no flag", "mean '--resume'?"]),
         (["-s", "3"], ["'-s' is no flag"]),
-        (["seed=3"], ["'seed' is no flag", "mean '--seed'?"]),
+        (["seed=3"], ["'seed=3' is no flag", "mean '--seed'?"]),
+        (["--seed", "-s"], ["--seed is missing"]),
+        (["--seed", "3", "-s"], ["'-s' is no flag"]),
+        (["--evaluation.opponents=random", "noisy"], ["'noisy' is no flag"]),
         (["--"], ["'--' is no flag"]),
         ([""], ["'' is no flag"]),
         (["--settings.seed", "3"], ["'--settings.seed' is no flag"]),
@@ -195,3 +207,111 @@ def test_resume_refuses_other_settings(tmp_path):
     ):
         with pytest.raises(UserError, match=part):
             check_overrides(parse_train(resume + argv), run)
+
+
+def test_an_agent_meets_every_bot_by_default():
+    assert parse_evaluate(["runs/a"]) == EvaluateArguments(agent="runs/a", against=tuple(BOTS))
+
+
+def test_the_presets_of_the_flags_are_those_of_the_rules():
+    assert typing.get_args(Preset) == tuple(PRESETS)
+
+
+def test_every_flag_of_evaluate_sets_its_field():
+    argv = (
+        "runs/a --against noisy runs/b --games 10 --seed 3 --batch-width 64 --policy current "
+        "--rules mini --devices 2 --json out.json"
+    )
+    assert parse_evaluate(argv.split()) == EvaluateArguments(
+        agent="runs/a",
+        against=("noisy", "runs/b"),
+        games=10,
+        seed=3,
+        batch_width=64,
+        policy="current",
+        rules="mini",
+        devices="2",
+        json=pathlib.Path("out.json"),
+    )
+
+
+@pytest.mark.parametrize("flag", ["--batch-width 64", "--batch_width 64", "--batch_width=64"])
+def test_a_flag_of_evaluate_has_two_spellings(flag):
+    assert parse_evaluate(["noisy", *flag.split()]).batch_width == 64
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "me --games 10 --against a b",
+        "--games 10 me --against a b",
+        "--against a b --games 10 me",
+        "--against a b --games=10 me",
+        "--against a --games 10 me --against a b",
+    ],
+)
+def test_the_agent_may_stand_wherever_no_list_takes_it(line):
+    arguments = parse_evaluate(line.split())
+    assert (arguments.agent, arguments.against, arguments.games) == ("me", ("a", "b"), 10)
+    assert parse_evaluate(["--against=a", "me"]).agent == "me"
+
+
+def test_a_replay_needs_no_agent():
+    arguments = parse_evaluate(["--replay", "game.json"])
+    assert (arguments.agent, arguments.replay) == (None, pathlib.Path("game.json"))
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("", ["AGENT is missing", "before --against, or --replay FILE"]),
+        ("--against a me", ["AGENT is missing", "before --against"]),
+        ("me --replay game.json", ["AGENT is 'me' with --replay", "either AGENT"]),
+        ("me you", ["AGENT is 'me you'", "one value"]),
+        ("me --games 10 you", ["AGENT is 'me you'", "one value"]),
+        ("me --game 10", ["'--game' is no flag", "mean '--games'?"]),
+        ("me --batch_widht 10", ["'--batch_widht' is no flag", "mean '--batch-width'?"]),
+        ("me --traversal.batch-width 10", ["is no flag", "mean '--batch-width'?"]),
+        ("me -g 10", ["'-g' is no flag"]),
+        ("me --against a -g 10", ["'-g' is no flag"]),
+        ("--agent me", ["'--agent' is no flag"]),
+        ("me --no-games", ["'--no-games' is no flag", "mean '--games'?"]),
+        ("me --games", ["--games is missing", "one value"]),
+        ("me --replay", ["--replay is missing"]),
+        ("me --games --seed 1", ["--games is missing"]),
+        ("me --against", ["against is []", "1 or more entries"]),
+        ("me --against=", ["against.0 is ''", "1 or more characters"]),
+        ("me --games x", ["games is 'x'", "a whole number"]),
+        ("me --games 10.0", ["games is 10.0", "a whole number"]),
+        ("me --games true", ["games is True", "a whole number"]),
+        ("me --games 3", ["games is 3", "a multiple of 2"]),
+        ("me --games 0", ["games is 0", "at least 2"]),
+        ("me --seed -1", ["seed is -1", "at least 0"]),
+        ("me --batch-width 0", ["batch_width is 0", "at least 1"]),
+        ("me --batch-width 1048577", ["batch_width is 1048577", "at most 1048576"]),
+        ("me --policy avrage", ["policy is 'avrage'", "'current'", "mean 'average'?"]),
+        ("me --rules six-colors", ["rules is 'six-colors'", "'mini'", "mean 'six_colors'?"]),
+        ("me --rules None", ["rules is 'None'", "'classic'"]),
+        ("me --devices=", ["devices is ''", "1 or more characters"]),
+        ("me --json \udc80", ["no JSON value"]),
+    ],
+)
+def test_a_mistake_of_evaluate_is_named_in_one_line(line, parts):
+    message = error_of(*line.split(), parse=parse_evaluate)
+    assert not [part for part in parts if part not in message], message
+    assert len(message) < 400
+
+
+def test_an_empty_agent_is_a_mistake():
+    assert "agent is ''; allowed: 1 or more characters" in error_of("", parse=parse_evaluate)
+
+
+def test_help_of_evaluate_lists_every_flag_with_its_default(capsys):
+    with pytest.raises(SystemExit) as caught:
+        parse_evaluate(["me", "--games", "3", "-h"], prog="python -m lostcities")
+    out, err = capsys.readouterr()
+    assert (caught.value.code, err) == (0, "")
+    assert "python -m lostcities" in out and "[AGENT]" in out and "2000" in out
+    flags = [f"--{key.replace('_', '-')}" for key in config_keys(EvaluateArguments)]
+    assert [flag for flag in flags if flag not in out] == ["--agent"]
+    assert not [name for name in (*BOTS, *PRESETS) if name not in out]

@@ -1,0 +1,1 @@
+"""Measuring agents: matches on shared deals, with intervals."""

@@ -7,7 +7,7 @@ functions work on one game and are batched by `jax.vmap`.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import chex
+import jax
 
 GameState = Any
 
@@ -38,6 +38,7 @@ class Game(NamedTuple):
       legal: `(state, k) -> bool[A]`.
       step: `(state, k, action) -> state`; a finished game stays as it is.
       observe: `(state, k) -> uint8[I]`, the mover's packed info state.
+      head_of: `uint8[..., I] -> uint8[...]`, the head that packed info states belong to.
       is_terminal: `state -> bool[]`.
       is_timeout: `state -> bool[]`, ended by a limit on length.
       value: `state -> float32[]`, player 0's payoff as the game stands.
@@ -47,13 +48,14 @@ class Game(NamedTuple):
     phases: tuple[Phase, ...]
     max_cycles: int
     info_size: int
-    deal: Callable[[chex.PRNGKey], GameState]
-    legal: Callable[[GameState, int], chex.Array]
-    step: Callable[[GameState, int, chex.Array], GameState]
-    observe: Callable[[GameState, int], chex.Array]
-    is_terminal: Callable[[GameState], chex.Array]
-    is_timeout: Callable[[GameState], chex.Array]
-    value: Callable[[GameState], chex.Array]
+    deal: Callable[[jax.Array], GameState]
+    legal: Callable[[GameState, int], jax.Array]
+    step: Callable[[GameState, int, jax.Array], GameState]
+    observe: Callable[[GameState, int], jax.Array]
+    head_of: Callable[[jax.Array], jax.Array]
+    is_terminal: Callable[[GameState], jax.Array]
+    is_timeout: Callable[[GameState], jax.Array]
+    value: Callable[[GameState], jax.Array]
 
     @property
     def max_actions(self) -> int:

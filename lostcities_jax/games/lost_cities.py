@@ -2,12 +2,12 @@
 
 import functools
 
-import chex
+import jax
 import jax.numpy as jnp
 
 from lostcities_jax import engine
 from lostcities_jax.games.game import Game, Phase
-from lostcities_jax.info_state import observe, pack, packed_size
+from lostcities_jax.info_state import observe, pack, packed_size, unpack
 from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, NUM_PLAYERS, Rules
 from lostcities_jax.state import State, deal
 
@@ -22,17 +22,17 @@ def lost_cities(rules: Rules) -> Game:
         for head in (CARD_PHASE, DRAW_PHASE)
     )
 
-    def legal(state: State, k: int) -> chex.Array:
+    def legal(state: State, k: int) -> jax.Array:
         if phases[k].head == CARD_PHASE:
             return engine.legal_card_actions(rules, state, phases[k].player)
         return engine.legal_draw_actions(rules, state)
 
-    def step(state: State, k: int, action: chex.Array) -> State:
+    def step(state: State, k: int, action: jax.Array) -> State:
         card = phases[k].head == CARD_PHASE
         half_step = engine.card_half_step if card else engine.draw_half_step
         return half_step(rules, state, phases[k].player, action)
 
-    def value(state: State) -> chex.Array:
+    def value(state: State) -> jax.Array:
         points = engine.scores(rules, state)
         return (points[0] - points[1]).astype(jnp.float32)
 
@@ -45,6 +45,7 @@ def lost_cities(rules: Rules) -> Game:
         legal=legal,
         step=step,
         observe=lambda state, k: pack(observe(state, phases[k].player)),
+        head_of=lambda packed: unpack(rules, packed).phase,
         is_terminal=functools.partial(engine.is_terminal, rules),
         is_timeout=functools.partial(engine.is_timeout, rules),
         value=value,

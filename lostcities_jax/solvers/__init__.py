@@ -1,0 +1,1 @@
+"""Solvers: an iteration made of traversal, memories and learners."""

@@ -29,9 +29,7 @@ from lostcities_jax.traversal.tape import Ends, Rows, Tape, append, blank_tape
 
 # (params, packed info uint8[B, I], legal bool[B, A], head) -> strategy float32[B, A] and
 # whether it fell back bool[B]
-TraversalPolicy = Callable[..., tuple[chex.Array, chex.Array]]
-
-DEPTH_BINS = 16
+TraversalPolicy = Callable[..., tuple[jax.Array, jax.Array]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Seat(NamedTuple):
     """
 
     params: chex.ArrayTree
-    epsilon: chex.Array
+    epsilon: jax.Array
 
 
 class Summary(NamedTuple):
@@ -79,11 +77,11 @@ class Summary(NamedTuple):
       fallbacks: decisions of each player at which regret matching fell back. int32[P].
     """
 
-    decisions: chex.Array
-    timeout: chex.Array
-    cut: chex.Array
-    finished: chex.Array
-    fallbacks: chex.Array
+    decisions: jax.Array
+    timeout: jax.Array
+    cut: jax.Array
+    finished: jax.Array
+    fallbacks: jax.Array
 
 
 def traverse(
@@ -91,9 +89,9 @@ def traverse(
     policy: TraversalPolicy,
     plan: Plan,
     seats: tuple[Seat, Seat],
-    key: chex.PRNGKey,
-    first: chex.Array,
-    count: chex.Array,
+    key: jax.Array,
+    first: jax.Array,
+    count: jax.Array,
     initial: GameState | None = None,
 ) -> tuple[Tape, Summary]:
     """Runs traversals `first` .. `first + count - 1` to their ends.
@@ -105,7 +103,7 @@ def traverse(
       seats: how player 0 and player 1 act.
       key: key of the iteration and traverser; every draw is folded from it and the
         traversal's own index. Not consumed.
-      first: index of the first traversal. int32[].
+      first: index of the first traversal within the iteration. int32[].
       count: traversals to run. int32[].
       initial: first states instead of dealt ones, batched over the quota.
 
@@ -116,7 +114,7 @@ def traverse(
         initial = deal_episodes(game, key, first + jnp.arange(plan.quota))
     capacity = plan.tape_cycles(game)
 
-    def keep_going(carry: tuple[Lanes, Tape, Summary]) -> chex.Array:
+    def keep_going(carry: tuple[Lanes, Tape, Summary]) -> jax.Array:
         lanes, tape, _ = carry
         return lanes.active.any() & (tape.length < capacity)
 
@@ -124,14 +122,15 @@ def traverse(
         before, tape, summary = carry
         keys = episode_keys(key, first + before.episode)
 
-        def decide(decision: Decision) -> tuple[chex.Array, tuple[Rows, chex.Array]]:
+        def decide(decision: Decision) -> tuple[jax.Array, tuple[Rows, jax.Array]]:
             return _decide(game, policy, seats, before, decision)
 
         lanes, records = play_cycle(game, before, keys, decide, plan.max_depth)
         rows = tuple(row for row, _ in records)
         ended = before.active & ~lanes.active
+        fallbacks = [fell_back for _, fell_back in records]
+        summary = _summarise(game, summary, rows, fallbacks, ended, lanes)
         ends = Ends(before.episode, ended, jax.vmap(game.value)(lanes.state))
-        summary = _summarise(game, summary, rows, [f for _, f in records], ends, lanes)
         return refill(lanes, initial, count), append(tape, rows, ends), summary
 
     lanes = fill_lanes(initial, count, plan.width)
@@ -146,7 +145,7 @@ def _decide(
     seats: tuple[Seat, Seat],
     lanes: Lanes,
     decision: Decision,
-) -> tuple[chex.Array, tuple[Rows, chex.Array]]:
+) -> tuple[jax.Array, tuple[Rows, jax.Array]]:
     """Samples the actions of one phase; its tape row, and how many lanes fell back."""
     phase = game.phases[decision.phase]
     params, epsilon = seats[phase.player]
@@ -182,8 +181,8 @@ def _summarise(
     game: Game,
     summary: Summary,
     rows: tuple[Rows, ...],
-    fallbacks: list[chex.Array],
-    ends: Ends,
+    fallbacks: list[jax.Array],
+    ended: jax.Array,
     lanes: Lanes,
 ) -> Summary:
     """Enters the traversals that ended in a cycle."""
@@ -196,7 +195,7 @@ def _summarise(
         axis=-1,
     )
     # Lanes that did not end write behind the last entry, which drops the write.
-    at = jnp.where(ends.ended, ends.traversal, summary.finished.shape[0])
+    at = jnp.where(ended, lanes.episode, summary.finished.shape[0])
     over = jax.vmap(game.is_terminal)(lanes.state)
     fell_back = [sum(fallbacks[k] for k in game.phases_of(player)) for player in (0, 1)]
     return Summary(

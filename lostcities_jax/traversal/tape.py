@@ -6,7 +6,6 @@ reverse scan, in which a node's value follows from its only sampled child's.
 
 from typing import NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -28,14 +27,14 @@ class Rows(NamedTuple):
       live: False where the lane had nothing to decide. bool[T, B].
     """
 
-    info: chex.Array
-    legal: chex.Array
-    strategy: chex.Array
-    action: chex.Array
-    strategy_of_action: chex.Array
-    probability: chex.Array
-    rank: chex.Array
-    live: chex.Array
+    info: jax.Array
+    legal: jax.Array
+    strategy: jax.Array
+    action: jax.Array
+    strategy_of_action: jax.Array
+    probability: jax.Array
+    rank: jax.Array
+    live: jax.Array
 
 
 class Ends(NamedTuple):
@@ -47,9 +46,9 @@ class Ends(NamedTuple):
       value: player 0's payoff as the game stood. float32[T, B].
     """
 
-    traversal: chex.Array
-    ended: chex.Array
-    value: chex.Array
+    traversal: jax.Array
+    ended: jax.Array
+    value: jax.Array
 
 
 class Tape(NamedTuple):
@@ -63,7 +62,7 @@ class Tape(NamedTuple):
 
     rows: tuple[Rows, ...]
     ends: Ends
-    length: chex.Array
+    length: jax.Array
 
 
 def bytes_per_lane(game: Game, capacity: int) -> int:
@@ -75,7 +74,7 @@ def bytes_per_lane(game: Game, capacity: int) -> int:
 def blank_tape(game: Game, width: int, capacity: int) -> Tape:
     """A tape of `capacity` cycles for `width` lanes."""
 
-    def blank(dtype, *shape: int) -> chex.Array:
+    def blank(dtype, *shape: int) -> jax.Array:
         return jnp.zeros((capacity, width, *shape), dtype)
 
     rows = tuple(
@@ -98,7 +97,7 @@ def blank_tape(game: Game, width: int, capacity: int) -> Tape:
 def append(tape: Tape, rows: tuple[Rows, ...], ends: Ends) -> Tape:
     """Writes one cycle behind the last; the caller checks the capacity."""
 
-    def write(buffer: chex.Array, row: chex.Array) -> chex.Array:
+    def write(buffer: jax.Array, row: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_index_in_dim(buffer, row.astype(buffer.dtype), tape.length, 0)
 
     return Tape(
@@ -116,14 +115,14 @@ class NodeValues(NamedTuple):
       node_value: estimate of the node's value.
     """
 
-    action_value: chex.Array
-    node_value: chex.Array
+    action_value: jax.Array
+    node_value: jax.Array
 
 
 def sweep(game: Game, tape: Tape) -> tuple[NodeValues, ...]:
     """Carries the values of ended traversals back to every decision; one entry a phase."""
 
-    def step_back(value: chex.Array, cycle: tuple) -> tuple[chex.Array, tuple]:
+    def step_back(value: jax.Array, cycle: tuple) -> tuple[jax.Array, tuple]:
         rows, ends = cycle
         value = jnp.where(ends.ended, ends.value, value)
         values = []

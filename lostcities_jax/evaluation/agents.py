@@ -1,0 +1,75 @@
+"""Agents: a policy function with its parameters for either seat, playable in a match."""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import chex
+import jax
+
+from lostcities_jax.bots import BOTS, BotParams, bot_policy
+from lostcities_jax.info_state import unpack
+from lostcities_jax.networks import Network
+from lostcities_jax.regret import masked_softmax, regret_matching
+from lostcities_jax.rollout import Policy
+from lostcities_jax.rules import Rules
+
+
+class Agent(NamedTuple):
+    """Somebody who plays.
+
+    Attributes:
+      name: how tables call it.
+      policy: its policy function; agents with the same function share compiled programs.
+      params: what the function takes in seat 0 and in seat 1.
+      is_stochastic: whether greedy play differs from sampled play.
+    """
+
+    name: str
+    policy: Policy
+    params: tuple[chex.ArrayTree, chex.ArrayTree]
+    is_stochastic: bool = True
+
+
+def bot_agent(rules: Rules, name: str) -> Agent:
+    """The rule-based player of a name in BOTS; it only plays as it samples."""
+    return Agent(name, _bot_policy(rules), (BOTS[name], BOTS[name]), is_stochastic=False)
+
+
+def average_agent(name: str, network: Network, params: chex.ArrayTree) -> Agent:
+    """The average strategy: softmax of the strategy network, the same in both seats."""
+    return Agent(name, _average_policy(network.apply), (params, params))
+
+
+def current_agent(
+    name: str, network: Network, params: tuple[chex.ArrayTree, chex.ArrayTree], fallback: str
+) -> Agent:
+    """The last iteration's strategy: regret matching on each seat's advantage network."""
+    return Agent(name, _current_policy(network.apply, fallback), params)
+
+
+@functools.cache
+def _bot_policy(rules: Rules) -> Policy:
+    def policy(params: BotParams, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
+        def one_lane(packed: jax.Array, mask: jax.Array) -> jax.Array:
+            return bot_policy(rules, params, unpack(rules, packed), mask, head)
+
+        return jax.vmap(one_lane)(info, legal)
+
+    return policy
+
+
+@functools.cache
+def _average_policy(apply: Callable) -> Policy:
+    def policy(params: chex.ArrayTree, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
+        return masked_softmax(apply(params, info, head), legal)
+
+    return policy
+
+
+@functools.cache
+def _current_policy(apply: Callable, fallback: str) -> Policy:
+    def policy(params: chex.ArrayTree, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
+        return regret_matching(apply(params, info, head), legal, fallback)[0]
+
+    return policy

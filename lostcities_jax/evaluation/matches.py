@@ -1,0 +1,197 @@
+"""Matches of Lost Cities between two agents: both seats of every deal, all games in lockstep."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lostcities_jax import engine
+from lostcities_jax.evaluation.agents import Agent
+from lostcities_jax.games.lost_cities import lost_cities
+from lostcities_jax.rollout import Match, Player, play_match
+from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, NUM_PLAYERS, Rules
+
+Z_95 = 1.959963984540054  # normal quantile of a two-sided 95 % interval
+
+
+@dataclasses.dataclass(frozen=True)
+class MatchResult:
+    """A match from the first agent's view; rates are shares of 1, lengths in plies.
+
+    Attributes:
+      opponent: the second agent's name.
+      greedy: whether the first agent took its most probable actions.
+      games: games played, half in each seat.
+      win_rate: share of games won.
+      win_rate_low: lower end of its 95 % interval (Wilson 1927).
+      win_rate_high: upper end.
+      tie_rate: share of games drawn.
+      score_difference: mean points ahead.
+      score_difference_error: its standard error, over deals (both seats of a deal are one).
+      timeout_rate: share of games ended by the turn limit.
+      mean_plies: mean half-steps of a game.
+      opened: expeditions the first agent opened in a game, on average.
+      play_rate: share of its card turns in which it played instead of discarding.
+      pile_draw_rate: share of its draws that came from a pile.
+    """
+
+    opponent: str
+    greedy: bool
+    games: int
+    win_rate: float
+    win_rate_low: float
+    win_rate_high: float
+    tie_rate: float
+    score_difference: float
+    score_difference_error: float
+    timeout_rate: float
+    mean_plies: float
+    opened: float
+    play_rate: float
+    pile_draw_rate: float
+
+    def metrics(self, section: str) -> Mapping[str, float]:
+        """Its figures under `<section>/<opponent>/<greedy or sampled>/...`."""
+        prefix = f"{section}/{self.opponent}/{'greedy' if self.greedy else 'sampled'}"
+        figures = dataclasses.asdict(self)
+        names = [name for name in figures if name not in ("opponent", "greedy")]
+        return {f"{prefix}/{name}": figures[name] for name in names}
+
+
+def evaluate(
+    rules: Rules, agent: Agent, opponents: Iterable[Agent], games: int, width: int, seed: int
+) -> Iterable[MatchResult]:
+    """Yields the agent's matches against each opponent, greedy and then sampled.
+
+    An agent without a choice between the two plays each match once.
+    """
+    for opponent in opponents:
+        for greedy in (True, False) if agent.is_stochastic else (False,):
+            yield play_pair(rules, agent, opponent, games, width, seed, greedy)
+
+
+def play_pair(
+    rules: Rules,
+    agent: Agent,
+    opponent: Agent,
+    games: int,
+    width: int,
+    seed: int,
+    greedy: bool = False,
+) -> MatchResult:
+    """Plays `games` games: every deal twice, with the seats changed.
+
+    Args:
+      rules: the rule set.
+      agent: whose figures are wanted.
+      opponent: plays as it samples.
+      games: an even number.
+      width: lanes; the result does not depend on it.
+      seed: seed of deals and draws; the same seed gives every pair the same deals.
+      greedy: whether `agent` takes its most probable actions.
+    """
+    deals = games // NUM_PLAYERS
+    key = jax.random.key(seed)
+    first = Player(agent.params[0], jnp.asarray(greedy))
+    second = Player(agent.params[1], jnp.asarray(greedy))
+    sampled = jnp.asarray(False)
+    pairs = (
+        ((agent.policy, opponent.policy), (first, Player(opponent.params[1], sampled))),
+        ((opponent.policy, agent.policy), (Player(opponent.params[0], sampled), second)),
+    )
+    seats = [
+        _play(
+            rules, Match(policies, min(width, deals), deals, _is_marked(rules)), players, key, seat
+        )
+        for seat, (policies, players) in enumerate(pairs)
+    ]
+    return _result(opponent.name, greedy, [jax.device_get(games) for games in seats])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Games:
+    """Per-game figures of one seat; every array has one entry a game."""
+
+    difference: jax.Array
+    is_timeout: jax.Array
+    turns: jax.Array
+    opened: jax.Array
+    plays: jax.Array
+    pile_draws: jax.Array
+    own_turns: jax.Array
+
+
+jax.tree_util.register_dataclass(_Games)
+
+
+@functools.cache
+def _is_marked(rules: Rules) -> Callable[[int, jax.Array], jax.Array]:
+    """Marks the actions to count: plays among card actions, piles among draws."""
+    return lambda head, action: action < rules.hand if head == CARD_PHASE else action > 0
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 4))
+def _play(
+    rules: Rules, match: Match, players: tuple[Player, Player], key: jax.Array, seat: int
+) -> _Games:
+    """Plays all deals with the agent in `seat`."""
+    game = lost_cities(rules)
+    played = play_match(game, match, players, key)
+    final = played.final
+    scores = jax.vmap(functools.partial(engine.scores, rules))(final)
+    card, draw = (
+        next(k for k in game.phases_of(seat) if game.phases[k].head == head)
+        for head in (CARD_PHASE, DRAW_PHASE)
+    )
+    turns = final.turn.astype(jnp.int32)
+    return _Games(
+        difference=scores[:, seat] - scores[:, 1 - seat],
+        is_timeout=jax.vmap(functools.partial(engine.is_timeout, rules))(final),
+        turns=turns,
+        opened=(final.expeditions[:, seat] > 0).sum(-1),
+        plays=played.marks[:, card],
+        pile_draws=played.marks[:, draw],
+        own_turns=(turns + 1 - seat) // NUM_PLAYERS,
+    )
+
+
+def _result(opponent: str, greedy: bool, seats: list[_Games]) -> MatchResult:
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([getattr(seat, name) for seat in seats]).astype(np.float64)
+
+    difference = joined("difference")
+    games = len(difference)
+    wins = int((difference > 0).sum())
+    low, high = wilson_interval(wins, games)
+    deals = difference.reshape(NUM_PLAYERS, -1).mean(0)
+    error = deals.std(ddof=1) / math.sqrt(len(deals)) if len(deals) > 1 else math.nan
+    own_turns = joined("own_turns").sum()
+    return MatchResult(
+        opponent=opponent,
+        greedy=greedy,
+        games=games,
+        win_rate=wins / games,
+        win_rate_low=low,
+        win_rate_high=high,
+        tie_rate=float((difference == 0).mean()),
+        score_difference=float(difference.mean()),
+        score_difference_error=float(error),
+        timeout_rate=float(joined("is_timeout").mean()),
+        mean_plies=float(joined("turns").mean()) * 2,
+        opened=float(joined("opened").mean()),
+        play_rate=float(joined("plays").sum() / own_turns),
+        pile_draw_rate=float(joined("pile_draws").sum() / own_turns),
+    )
+
+
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """The 95 % interval of a rate (Wilson 1927), sound near 0 and 1 too."""
+    rate, z2 = successes / trials, Z_95**2
+    centre = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
+    spread = math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials**2))
+    half = Z_95 * spread / (1 + z2 / trials)
+    return max(centre - half, 0.0), min(centre + half, 1.0)

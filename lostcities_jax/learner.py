@@ -1,0 +1,152 @@
+"""Fitting a network to a memory: all steps of a phase in one jitted scan.
+
+The loss of a sample is weighted by the iteration it comes from and by nothing else. Under
+outcome sampling an info state is visited in proportion to its owner's own reach under the
+sampling policy, so within an iteration the fit leans towards what that policy visits.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lostcities_jax.games.game import Game
+from lostcities_jax.memory import Memory, Samples, draw_batch
+from lostcities_jax.networks import Network
+
+WEIGHTINGS = ("none", "lcfr", "dcfr")
+DCFR_ALPHA = 1.5  # discount exponent of regrets (Brown and Sandholm 2019, section 4)
+DCFR_GAMMA = 2.0  # exponent of the average strategy's weights
+
+Loss = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+class LearnerState(NamedTuple):
+    """Parameters and the optimiser's state; donate it to the fit."""
+
+    params: chex.ArrayTree
+    optimizer: chex.ArrayTree
+
+
+def iteration_weights(weighting: str, iteration: int, is_strategy: bool, length: int) -> np.ndarray:
+    """Weight of the samples of each iteration up to `iteration`, the newest 1.
+
+    "lcfr" weighs iteration t by t (linear CFR), "dcfr" regrets by the product of the later
+    discounts k^alpha / (k^alpha + 1) and strategies by t^gamma (Brown and Sandholm 2019,
+    equation 3; a sampled regret is discounted as a positive one, since the sign that
+    matters is the sum's).
+
+    Args:
+      weighting: one of WEIGHTINGS.
+      iteration: the current iteration, from 1.
+      is_strategy: for strategy samples instead of advantages.
+      length: entries to return, at least `iteration + 1`; entry t is iteration t's.
+
+    Returns:
+      float32[length], 0 outside 1 .. iteration.
+    """
+    t = np.arange(1, iteration + 1, dtype=np.float64)
+    if weighting == "none":
+        weights = np.ones_like(t)
+    elif weighting == "lcfr":
+        weights = t / iteration
+    elif is_strategy:
+        weights = (t / iteration) ** DCFR_GAMMA
+    else:
+        discounts = t**DCFR_ALPHA / (t**DCFR_ALPHA + 1)
+        weights = np.append(np.cumprod(discounts[:0:-1])[::-1], 1.0)
+    full = np.zeros(length, np.float32)
+    full[1 : iteration + 1] = weights
+    return full
+
+
+def squared_error(outputs: jax.Array, target: jax.Array, legal: jax.Array) -> jax.Array:
+    """Squared error summed over legal actions (Brown et al. 2019, algorithm 1); float32[B]."""
+    return jnp.where(legal, jnp.square(outputs - target), 0.0).sum(-1)
+
+
+def cross_entropy(outputs: jax.Array, target: jax.Array, legal: jax.Array) -> jax.Array:
+    """Cross entropy of the masked softmax with the target strategy; float32[B]."""
+    log_probabilities = jax.nn.log_softmax(jnp.where(legal, outputs, -1e30), axis=-1)
+    return -jnp.where(legal, target * log_probabilities, 0.0).sum(-1)
+
+
+class Learner(NamedTuple):
+    """How one kind of network is fitted.
+
+    Attributes:
+      init: `key -> LearnerState`; consumes the key.
+      fit: `(state, memory, weights float32[t], key) -> (state, mean losses float32[2])` of
+        the first and the last tenth of the steps; consumes the key.
+    """
+
+    init: Callable[[jax.Array], LearnerState]
+    fit: Callable[..., tuple[LearnerState, jax.Array]]
+
+
+def make_learner(
+    game: Game,
+    network: Network,
+    loss: Loss,
+    optimizer: optax.GradientTransformation,
+    steps: int,
+    batch_size: int,
+    target_scale: float,
+) -> Learner:
+    """Builds a learner; `target_scale` is the size of a target that a network output of 1 means."""
+
+    def init(key: jax.Array) -> LearnerState:
+        params = network.init(key)
+        return LearnerState(params, optimizer.init(params))
+
+    def mean_loss(params: chex.ArrayTree, batch: Samples, weights: jax.Array) -> jax.Array:
+        outputs = all_heads(game, network, params, batch.info, batch.legal)
+        weight = weights[batch.iteration]
+        losses = loss(outputs, batch.target / target_scale, batch.legal)
+        return (weight * losses).sum() / jnp.maximum(weight.sum(), 1e-9)
+
+    def fit(
+        state: LearnerState, memory: Memory, weights: jax.Array, key: jax.Array
+    ) -> tuple[LearnerState, jax.Array]:
+        def step(state: LearnerState, step_key: jax.Array):
+            batch = draw_batch(memory, step_key, batch_size)
+            value, gradient = jax.value_and_grad(mean_loss)(state.params, batch, weights)
+            updates, opt_state = optimizer.update(gradient, state.optimizer, state.params)
+            return LearnerState(optax.apply_updates(state.params, updates), opt_state), value
+
+        state, losses = jax.lax.scan(step, state, jax.random.split(key, steps))
+        tenth = max(steps // 10, 1)
+        return state, jnp.stack([losses[:tenth].mean(), losses[-tenth:].mean()])
+
+    return Learner(init, fit)
+
+
+def make_optimizer(
+    learning_rate: float, weight_decay: float, max_grad_norm: float
+) -> optax.GradientTransformation:
+    """AdamW behind clipping of the gradient's norm."""
+    return optax.chain(
+        optax.clip_by_global_norm(max_grad_norm),
+        optax.adamw(learning_rate, weight_decay=weight_decay),
+    )
+
+
+def all_heads(
+    game: Game, network: Network, params: chex.ArrayTree, info: jax.Array, legal: jax.Array
+) -> jax.Array:
+    """Outputs of each sample's own phase, padded to the widest; float32[B, A].
+
+    A batch mixes phases; the game says which head an info state belongs to.
+    """
+    heads = {phase.head: phase.num_actions for phase in game.phases}
+    outputs = jnp.zeros(legal.shape, jnp.float32)
+    own_head = game.head_of(info)
+    for head, num_actions in heads.items():
+        padding = ((0, 0), (0, legal.shape[-1] - num_actions))
+        row = jnp.pad(network.apply(params, info, head), padding)
+        outputs = jnp.where((own_head == head)[:, None], row, outputs)
+    return outputs

@@ -1,0 +1,111 @@
+"""Lockstep play of whole games between two policies, for matches."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from lostcities_jax.games.game import Game, GameState
+from lostcities_jax.lanes import (
+    Decision,
+    Lanes,
+    deal_episodes,
+    episode_keys,
+    fill_lanes,
+    play_cycle,
+    refill,
+)
+from lostcities_jax.regret import sample_action
+
+# (params, packed info uint8[B, I], legal bool[B, A], head) -> probabilities float32[B, A]
+Policy = Callable[..., jax.Array]
+
+
+class Player(NamedTuple):
+    """A policy's data; the policy function itself is static.
+
+    Attributes:
+      params: what the policy function takes.
+      greedy: take the most probable action instead of a sampled one. bool[].
+    """
+
+    params: chex.ArrayTree
+    greedy: jax.Array
+
+
+class Played(NamedTuple):
+    """Finished games, in the order of their indices.
+
+    Attributes:
+      final: final states, batched over games.
+      marks: in each phase of the cycle, how often the marked actions were taken.
+        int32[games, phases].
+    """
+
+    final: GameState
+    marks: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """What is static in a batch of games.
+
+    Attributes:
+      policies: policy functions of player 0 and player 1.
+      width: lanes, B.
+      games: games to play.
+      is_marked: `(head, action int32[B]) -> bool[B]`, which actions to count.
+    """
+
+    policies: tuple[Policy, Policy]
+    width: int
+    games: int
+    is_marked: Callable[[int, jax.Array], jax.Array]
+
+
+def play_match(game: Game, match: Match, players: tuple[Player, Player], key: jax.Array) -> Played:
+    """Plays games to their ends; game i depends on the key, i and the players alone.
+
+    Args:
+      game: the game; static.
+      match: static sizes and functions.
+      players: player 0 and player 1.
+      key: deals and draws are folded from it and the index of the game.
+    """
+    initial = deal_episodes(game, key, jnp.arange(match.games))
+
+    def cycle(carry: tuple[Lanes, jax.Array, Played]) -> tuple[Lanes, jax.Array, Played]:
+        before, marks, played = carry
+
+        def decide(decision: Decision) -> tuple[jax.Array, jax.Array]:
+            phase = game.phases[decision.phase]
+            action = _act(match.policies[phase.player], players[phase.player], decision, phase.head)
+            return action, decision.live & match.is_marked(phase.head, action)
+
+        keys = episode_keys(key, before.episode)
+        lanes, marked = play_cycle(game, before, keys, decide)
+        marks = marks + jnp.stack(marked, axis=-1)
+        ended = before.active & ~lanes.active
+        at = jnp.where(ended, before.episode, match.games)
+        played = jax.tree.map(
+            lambda all_games, lane: all_games.at[at].set(lane, mode="drop"),
+            played,
+            Played(lanes.state, marks),
+        )
+        lanes = refill(lanes, initial, match.games)
+        return lanes, jnp.where((lanes.cycle == 0)[:, None], 0, marks), played
+
+    lanes = fill_lanes(initial, match.games, match.width)
+    marks = jnp.zeros((match.width, len(game.phases)), jnp.int32)
+    played = Played(initial, jnp.zeros((match.games, len(game.phases)), jnp.int32))
+    return jax.lax.while_loop(lambda carry: carry[0].active.any(), cycle, (lanes, marks, played))[2]
+
+
+def _act(policy: Policy, player: Player, decision: Decision, head: int) -> jax.Array:
+    """Each lane's action, sampled or greedy; int32[B]."""
+    probabilities = policy(player.params, decision.info, decision.legal, head)
+    best = jax.nn.one_hot(probabilities.argmax(-1), probabilities.shape[-1])
+    return sample_action(jnp.where(player.greedy, best, probabilities), decision.uniform)

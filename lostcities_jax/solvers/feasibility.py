@@ -1,0 +1,79 @@
+"""Whether a configuration fits in memory, before anything is compiled or written."""
+
+import dataclasses
+
+from jax.sharding import Mesh
+
+from lostcities_jax import memory
+from lostcities_jax.config import Config
+from lostcities_jax.devices import memory_limit_bytes
+from lostcities_jax.errors import UserError
+from lostcities_jax.games.game import Game
+from lostcities_jax.solvers.deep_cfr import traversal_plan
+from lostcities_jax.traversal.lockstep import Plan
+from lostcities_jax.traversal.sharded import device_plan
+from lostcities_jax.traversal.tape import bytes_per_lane
+
+USABLE = 0.8  # share of a device's memory to plan with; the rest is the programs' own
+
+
+def check_feasible(config: Config, game: Game, mesh: Mesh) -> None:
+    """Refuses a width that the devices do not divide, and sizes that do not fit.
+
+    Raises:
+      UserError: names the setting, what it needs and the largest value that fits.
+    """
+    plan = traversal_plan(config)
+    try:
+        device_plan(plan, mesh.size)
+    except ValueError as error:
+        raise UserError(f"traversal.{error}") from error
+    limit = memory_limit_bytes(mesh.devices.flat[0])
+    if limit is None:
+        return
+    usable = int(USABLE * limit)
+    needed = _memory_bytes(config, game)
+    if needed > usable:
+        each = memory.bytes_needed(2, *_item(game)) - memory.bytes_needed(1, *_item(game))
+        raise UserError(
+            f"memory.advantage_capacity is {config.memory.advantage_capacity} and "
+            f"memory.strategy_capacity {config.memory.strategy_capacity}, which need "
+            f"{_gigabytes(needed)}; allowed: {usable // each} samples in the three memories "
+            f"together, in {_gigabytes(usable)}"
+        )
+    free = usable - needed
+    wanted = _tape_bytes(game, plan, mesh)
+    if wanted > free:
+        powers = [2**k * mesh.size for k in range(21)]
+        widths = [dataclasses.replace(plan, width=width) for width in powers]
+        fits = [p.width for p in widths if _tape_bytes(game, p, mesh) <= free]
+        hint = f"at most {max(fits)}" if fits else "a smaller traversal.traversals"
+        raise UserError(
+            f"traversal.batch_width is {plan.width} with {plan.quota} traversals, whose tape "
+            f"needs {_gigabytes(wanted)}; allowed: {hint}, in {_gigabytes(free)}"
+        )
+
+
+def _tape_bytes(game: Game, plan: Plan, mesh: Mesh) -> int:
+    """Bytes of tape in one memory: CPU devices share theirs, a GPU has its own."""
+    share = device_plan(plan, mesh.size)
+    devices = mesh.size if mesh.devices.flat[0].platform == "cpu" else 1
+    return devices * share.width * bytes_per_lane(game, share.tape_cycles(game))
+
+
+def _memory_bytes(config: Config, game: Game) -> int:
+    """Bytes of all memories, on the first device."""
+    capacities = (
+        config.memory.advantage_capacity,
+        config.memory.advantage_capacity,
+        config.memory.strategy_capacity,
+    )
+    return sum(memory.bytes_needed(capacity, *_item(game)) for capacity in capacities)
+
+
+def _item(game: Game) -> tuple[int, int]:
+    return game.info_size, game.max_actions
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.2f} GB"
