@@ -19,12 +19,12 @@ class CompileClock:
         """The sum so far; grows only."""
         return sum(end - start for start, end in self._intervals)
 
-    def _record(self, event: str, seconds: float, **_) -> None:
+    def _record(self, event: str, duration_secs: float, **kwargs: str | int) -> None:
         """Adds an interval that ends now; those it contains were parts of it."""
         if not event.startswith(_EVENTS):
             return
         end = time.perf_counter()
-        start = end - seconds
+        start = end - duration_secs
         while self._intervals and self._intervals[-1][0] >= start:
             self._intervals.pop()
         if self._intervals:

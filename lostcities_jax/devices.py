@@ -1,21 +1,19 @@
 """Devices: which ones a run uses, and the mesh its lanes are spread over."""
 
+import contextlib
 import os
 import re
-from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from lostcities_jax.errors import UserError, shown
-
-if TYPE_CHECKING:
-    from jax.sharding import Mesh
 
 LANE_AXIS = "lane"
 
 
-def select_devices(spec: str) -> "Mesh":
+def select_devices(spec: str) -> Mesh:
     """The mesh of a `devices` setting; the first call starts JAX's backend.
 
     Args:
@@ -29,7 +27,7 @@ def select_devices(spec: str) -> "Mesh":
         raise UserError(f"devices is {shown(spec)}; allowed: auto, gpu or cpu:N")
     # On the CPU a device is a share of the cores; how many must be said before the start.
     cpus = int(match[1]) if match[1] else len(os.sched_getaffinity(0))
-    if not _backend_started():
+    with contextlib.suppress(RuntimeError):  # too late once the backend has started
         jax.config.update("jax_num_cpu_devices", cpus)
     try:
         devices = jax.devices({"auto": None, "gpu": "gpu"}.get(spec, "cpu"))
@@ -38,14 +36,10 @@ def select_devices(spec: str) -> "Mesh":
     wanted = len(devices) if not match[1] else int(match[1])
     if wanted > len(devices):
         raise UserError(f"devices is {spec}; allowed: at most cpu:{len(devices)} in this process")
-    return jax.sharding.Mesh(np.array(devices[:wanted]), (LANE_AXIS,))
+    return Mesh(np.array(devices[:wanted]), (LANE_AXIS,))
 
 
-def _backend_started() -> bool:
-    return bool(jax._src.xla_bridge._backends)
-
-
-def memory_limit_bytes(device: jax.Device) -> int | None:
+def memory_limit_bytes(device: jax.Device) -> int | None:  # pyright: ignore
     """Memory a device may use: its own, or the machine's for a CPU; None if unknown."""
     stats = device.memory_stats() or {}
     if "bytes_limit" in stats:

@@ -11,6 +11,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from lostcities_jax.arrays import along_last
 from lostcities_jax.cards import EMPTY, face_values
 from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, NUM_PLAYERS, Rules
 from lostcities_jax.state import State
@@ -34,7 +35,8 @@ def is_timeout(rules: Rules, state: State) -> jax.Array:
 def column_bits(rules: Rules, columns: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Unpacks columns to wager bits int32[..., W] and number bits int32[..., R]."""
     shifts = jnp.arange(rules.cards_per_color, dtype=jnp.uint16)
-    bits = ((columns[..., None] >> shifts) & jnp.uint16(1)).astype(jnp.int32)
+    columns = columns[..., None]
+    bits = ((columns >> along_last(shifts, columns.ndim)) & jnp.uint16(1)).astype(jnp.int32)
     return bits[..., : rules.wagers], bits[..., rules.wagers :]
 
 
@@ -42,7 +44,8 @@ def column_scores(rules: Rules, columns: jax.Array) -> jax.Array:
     """Points of expeditions given as column bits; int32 of the same shape."""
     wager_bits, number_bits = column_bits(rules, columns)
     wagers, numbers = wager_bits.sum(-1), number_bits.sum(-1)
-    points = (number_bits * face_values(rules)[1:]).sum(-1)
+    values = along_last(face_values(rules)[1:], number_bits.ndim)
+    points = (number_bits * values).sum(-1)
     bonus = jnp.where(wagers + numbers >= rules.bonus_cards, rules.bonus, 0)
     return jnp.where(columns > 0, (points + rules.penalty) * (1 + wagers) + bonus, 0)
 
@@ -60,8 +63,8 @@ def legal_card_actions(rules: Rules, state: State, player: int) -> jax.Array:
     """
     hand = state.hands[player]
     color, face = hand // rules.faces, hand % rules.faces
-    of_color = color[:, None] == jnp.arange(rules.colors, dtype=jnp.uint8)
-    column = jnp.where(of_color, state.expeditions[player], jnp.uint16(0)).max(-1)
+    of_color = color[:, None] == jnp.arange(rules.colors, dtype=jnp.uint8)[None]
+    column = jnp.where(of_color, state.expeditions[player][None], jnp.uint16(0)).max(-1)
     lowest_barred_bit = rules.wagers + jnp.maximum(face, 1).astype(jnp.uint16) - 1
     held = hand != EMPTY
     return jnp.concatenate([held & (column >> lowest_barred_bit == 0), held])
@@ -106,7 +109,8 @@ def card_half_step(rules: Rules, state: State, player: int, action: jax.Array) -
     color, face = card // rules.faces, card % rules.faces
     rest = jnp.concatenate([hand[1:], jnp.full((1,), EMPTY, jnp.uint8)])
     of_color = (jnp.arange(rules.colors, dtype=jnp.uint8) == color) & going
-    on_top = jnp.arange(rules.cards_per_color, dtype=jnp.uint8) == state.pile_sizes[:, None]
+    positions = jnp.arange(rules.cards_per_color, dtype=jnp.uint8)[None]
+    on_top = positions == state.pile_sizes[:, None]
     discarded = of_color & ~is_play
 
     column = state.expeditions[player]
@@ -139,7 +143,8 @@ def draw_half_step(rules: Rules, state: State, player: int, action: jax.Array) -
     colors = jnp.arange(rules.colors, dtype=jnp.uint8)
     drawn_pile = (colors == (action - 1).astype(jnp.uint8)) & ~from_deck & going
     top = state.pile_sizes[:, None] - jnp.uint8(1)
-    taken = drawn_pile[:, None] & (jnp.arange(rules.cards_per_color, dtype=jnp.uint8) == top)
+    pile_positions = jnp.arange(rules.cards_per_color, dtype=jnp.uint8)[None]
+    taken = drawn_pile[:, None] & (pile_positions == top)
     face = jnp.where(taken, state.piles, jnp.uint8(0)).max()
     pile_card = (action - 1).astype(jnp.uint8) * jnp.uint8(rules.faces) + face
     positions = jnp.arange(rules.num_cards, dtype=jnp.uint8)

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from lostcities_jax.arrays import along_last
 from lostcities_jax.cards import face_values
 from lostcities_jax.engine import column_bits, column_scores
 from lostcities_jax.info_state import InfoState, pile_tops
@@ -37,20 +39,20 @@ def encode(rules: Rules, info: InfoState) -> Features:
     own, other = info.own_expeditions, info.other_expeditions
     open_to_own, open_to_other = _open_faces(rules, own), _open_faces(rules, other)
     tops = pile_tops(info)
-    faces = jnp.arange(rules.faces, dtype=jnp.uint8)
+    is_top = tops[..., None] == along_last(np.arange(rules.faces, dtype=np.uint8), tops.ndim + 1)
     # A face has `wagers` copies or one; dividing keeps every count within 0..1.
-    copies = jnp.array([max(rules.wagers, 1)] + [1] * rules.ranks, jnp.float32)
+    copies = along_last(np.array([max(rules.wagers, 1)] + [1] * rules.ranks, np.float32), hand.ndim)
     cards = [
         hand / copies,
         _column_counts(rules, info.other_known) / copies,
         _column_counts(rules, own) / copies,
         _column_counts(rules, other) / copies,
         _pile_counts(rules, info.piles) / copies,
-        tops[..., None] == faces,
+        is_top,
     ]
     columns = [
         hand * open_to_own / copies,
-        (tops[..., None] == faces) & (open_to_own | open_to_other),
+        is_top & (open_to_own | open_to_other),
         _amounts(rules, info, hand * open_to_own, tops),
     ]
     return Features(cards=_join(cards), columns=_join(columns), table=_table_features(rules, info))
@@ -58,8 +60,8 @@ def encode(rules: Rules, info: InfoState) -> Features:
 
 def hand_counts(rules: Rules, hand: jax.Array) -> jax.Array:
     """Copies of each card type in a hand; uint8[..., H] to int32[..., C, R + 1]."""
-    types = jnp.arange(rules.colors * rules.faces, dtype=jnp.uint8)
-    counts = (hand[..., None] == types).sum(-2, dtype=jnp.int32)
+    types = np.arange(rules.colors * rules.faces, dtype=np.uint8)
+    counts = (hand[..., None] == along_last(types, hand.ndim + 1)).sum(-2, dtype=jnp.int32)
     return counts.reshape(*hand.shape[:-1], rules.colors, rules.faces)
 
 
@@ -71,33 +73,34 @@ def _column_counts(rules: Rules, columns: jax.Array) -> jax.Array:
 
 def _pile_counts(rules: Rules, piles: jax.Array) -> jax.Array:
     """Copies of each face in each pile; int32[..., C, R + 1]."""
-    faces = jnp.arange(rules.faces, dtype=jnp.uint8)
-    return (piles[..., None] == faces).sum(-2, dtype=jnp.int32)
+    faces = np.arange(rules.faces, dtype=np.uint8)
+    return (piles[..., None] == along_last(faces, piles.ndim + 1)).sum(-2, dtype=jnp.int32)
 
 
 def _open_faces(rules: Rules, columns: jax.Array) -> jax.Array:
     """Faces that could still be played on an expedition; bool[..., C, R + 1]."""
-    bit = jnp.array([rules.wagers] + [rules.wagers + r for r in range(rules.ranks)], jnp.uint16)
-    return (columns[..., None] >> bit) == 0
+    bit = np.array([rules.wagers] + [rules.wagers + r for r in range(rules.ranks)], np.uint16)
+    return (columns[..., None] >> along_last(bit, columns.ndim + 1)) == 0
 
 
 def _amounts(rules: Rules, info: InfoState, playable: jax.Array, tops: jax.Array) -> jax.Array:
     """Sums of each colour: both expeditions, playable cards, pile; float32[..., C, 11]."""
     values = face_values(rules)
     total = max(int(values.sum()), 1)
+    colors = np.arange(rules.colors, dtype=np.uint8)
     amounts = []
     for columns in (info.own_expeditions, info.other_expeditions):
         wager_bits, number_bits = column_bits(rules, columns)
         amounts += [
             columns > 0,
             (wager_bits.sum(-1) + number_bits.sum(-1)) / rules.bonus_cards,
-            (number_bits * values[1:]).sum(-1) / total,
+            (number_bits * along_last(values[1:], number_bits.ndim)).sum(-1) / total,
             column_scores(rules, columns) / SCORE_SCALE,
         ]
     amounts += [
-        (playable * values).sum(-1) / total,
+        (playable * along_last(values, playable.ndim)).sum(-1) / total,
         playable.sum(-1) / rules.hand,
-        info.barred[..., None] == jnp.arange(rules.colors, dtype=jnp.uint8),
+        info.barred[..., None] == along_last(colors, info.barred.ndim + 1),
     ]
     return jnp.stack([amount.astype(jnp.float32) for amount in amounts], axis=-1)
 
@@ -122,6 +125,14 @@ def _join(parts: list[jax.Array]) -> jax.Array:
     return jnp.concatenate([part.astype(jnp.float32) for part in parts], axis=-1)
 
 
-def feature_sizes(rules: Rules) -> Features:
+class FeatureSizes(NamedTuple):
     """Last dimension of each part of `Features`."""
-    return Features(cards=6 * rules.faces, columns=2 * rules.faces + 11, table=5)
+
+    cards: int
+    columns: int
+    table: int
+
+
+def feature_sizes(rules: Rules) -> FeatureSizes:
+    """Last dimension of each part of `Features`."""
+    return FeatureSizes(cards=6 * rules.faces, columns=2 * rules.faces + 11, table=5)

@@ -61,26 +61,29 @@ def observe(state: State, player: int) -> InfoState:
     )
 
 
-def _layout(rules: Rules) -> InfoState:
+def _layout(rules: Rules) -> dict[str, tuple[tuple[int, ...], type]]:
     """Shape and dtype of every field, in the order they are packed."""
-    column = ((rules.colors,), jnp.uint16)
-    return InfoState(
-        hand=((rules.hand,), jnp.uint8),
-        own_known=column,
-        other_known=column,
-        own_expeditions=column,
-        other_expeditions=column,
-        piles=((rules.colors, rules.cards_per_color), jnp.uint8),
-        barred=((), jnp.uint8),
-        deck_left=((), jnp.uint8),
-        phase=((), jnp.uint8),
-        turn=((), jnp.uint16),
-    )
+    columns = ((rules.colors,), jnp.uint16)
+    number = ((), jnp.uint8)
+    return {
+        "hand": ((rules.hand,), jnp.uint8),
+        "own_known": columns,
+        "other_known": columns,
+        "own_expeditions": columns,
+        "other_expeditions": columns,
+        "piles": ((rules.colors, rules.cards_per_color), jnp.uint8),
+        "barred": number,
+        "deck_left": number,
+        "phase": number,
+        "turn": ((), jnp.uint16),
+    }
 
 
 def packed_size(rules: Rules) -> int:
     """Bytes of a packed info state, I: 113 for CLASSIC."""
-    return sum(math.prod(shape) * jnp.dtype(dtype).itemsize for shape, dtype in _layout(rules))
+    return sum(
+        math.prod(shape) * jnp.dtype(dtype).itemsize for shape, dtype in _layout(rules).values()
+    )
 
 
 def pack(info: InfoState) -> jax.Array:
@@ -92,15 +95,15 @@ def pack(info: InfoState) -> jax.Array:
 
 def unpack(rules: Rules, packed: jax.Array) -> InfoState:
     """Inverse of `pack`, for any leading lanes; uint8[..., I]."""
-    lanes, fields, start = packed.shape[:-1], [], 0
-    for shape, dtype in _layout(rules):
+    lanes, fields, start = packed.shape[:-1], {}, 0
+    for name, (shape, dtype) in _layout(rules).items():
         size = math.prod(shape) * jnp.dtype(dtype).itemsize
         field = packed[..., start : start + size]
         if dtype == jnp.uint16:
             field = jax.lax.bitcast_convert_type(field.reshape(*lanes, *shape, 2), dtype)
-        fields.append(field.reshape(*lanes, *shape))
+        fields[name] = field.reshape(*lanes, *shape)
         start += size
-    return InfoState(*fields)
+    return InfoState(**fields)
 
 
 def pile_tops(info: InfoState) -> jax.Array:

@@ -5,12 +5,12 @@ that is started is finished, whatever its length, so nothing favours short games
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 
+from lostcities_jax.arrays import over_lanes
 from lostcities_jax.games.game import Game, GameState
 
 DEAL_STREAM = 0  # an episode's key folded with this deals; 1 + d draws decision d
@@ -63,7 +63,7 @@ def deal_episodes(game: Game, key: jax.Array, episodes: jax.Array) -> GameState:
     return jax.vmap(lambda k: game.deal(jax.random.fold_in(k, DEAL_STREAM)))(keys)
 
 
-def fill_lanes(initial: GameState, quota: jax.Array, width: int) -> Lanes:
+def fill_lanes(initial: GameState, quota: jax.Array | int, width: int) -> Lanes:
     """Lanes at the first `width` episodes; those beyond the quota stay inactive."""
     lanes = Lanes(
         state=jax.tree.map(lambda leaf: jnp.zeros((width, *leaf.shape[1:]), leaf.dtype), initial),
@@ -75,14 +75,14 @@ def fill_lanes(initial: GameState, quota: jax.Array, width: int) -> Lanes:
     return refill(lanes, initial, quota)
 
 
-def refill(lanes: Lanes, initial: GameState, quota: jax.Array) -> Lanes:
+def refill(lanes: Lanes, initial: GameState, quota: jax.Array | int) -> Lanes:
     """Starts the next episodes in the inactive lanes, in lane order, while any are left."""
     episode = lanes.next_episode + jnp.cumsum(~lanes.active) - 1
     starts = ~lanes.active & (episode < quota)
     row = jnp.where(starts, episode, 0)
     return Lanes(
         state=jax.tree.map(
-            lambda new, old: jnp.where(_expand(starts, old), new[row], old), initial, lanes.state
+            lambda new, old: jnp.where(over_lanes(starts, old), new[row], old), initial, lanes.state
         ),
         episode=jnp.where(starts, episode, lanes.episode).astype(jnp.int32),
         cycle=jnp.where(starts, 0, lanes.cycle),
@@ -95,9 +95,9 @@ def play_cycle(
     game: Game,
     lanes: Lanes,
     keys: jax.Array,
-    decide: Callable[[Decision], tuple[jax.Array, chex.ArrayTree]],
+    decide: Callable[[Decision], tuple[jax.Array, Any]],
     max_depth: int = 0,
-) -> tuple[Lanes, list[chex.ArrayTree]]:
+) -> tuple[Lanes, list[Any]]:
     """Plays one cycle in every lane: each phase at full width, then counts the cycle.
 
     Args:
@@ -126,7 +126,7 @@ def play_cycle(
         moved = jax.vmap(lambda s, a, k=k: game.step(s, k, a))(state, action)
         if max_depth:
             moved = jax.tree.map(
-                lambda new, old, live=live: jnp.where(_expand(live, old), new, old), moved, state
+                lambda new, old, live=live: jnp.where(over_lanes(live, old), new, old), moved, state
             )
         state = moved
         live = live & ~jax.vmap(game.is_terminal)(state)
@@ -143,7 +143,3 @@ def _decision_uniforms(keys: jax.Array, decision: jax.Array) -> jax.Array:
         return jax.random.uniform(jax.random.fold_in(key, 1 + index))
 
     return jax.vmap(draw)(keys, decision)
-
-
-def _expand(mask: jax.Array, like: jax.Array) -> jax.Array:
-    return mask.reshape(mask.shape + (1,) * (like.ndim - 1))

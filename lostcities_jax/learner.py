@@ -6,9 +6,8 @@ sampling policy, so within an iteration the fit leans towards what that policy v
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,8 +27,8 @@ Loss = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 class LearnerState(NamedTuple):
     """Parameters and the optimiser's state; donate it to the fit."""
 
-    params: chex.ArrayTree
-    optimizer: chex.ArrayTree
+    params: Any
+    optimizer: Any
 
 
 def iteration_weights(weighting: str, iteration: int, is_strategy: bool, length: int) -> np.ndarray:
@@ -103,7 +102,7 @@ def make_learner(
         params = network.init(key)
         return LearnerState(params, optimizer.init(params))
 
-    def mean_loss(params: chex.ArrayTree, batch: Samples, weights: jax.Array) -> jax.Array:
+    def mean_loss(params: Any, batch: Samples, weights: jax.Array) -> jax.Array:
         outputs = all_heads(game, network, params, batch.info, batch.legal)
         weight = weights[batch.iteration]
         losses = loss(outputs, batch.target / target_scale, batch.legal)
@@ -136,7 +135,7 @@ def make_optimizer(
 
 
 def all_heads(
-    game: Game, network: Network, params: chex.ArrayTree, info: jax.Array, legal: jax.Array
+    game: Game, network: Network, params: Any, info: jax.Array, legal: jax.Array
 ) -> jax.Array:
     """Outputs of each sample's own phase, padded to the widest; float32[B, A].
 

@@ -5,9 +5,8 @@ at zero, so an untrained network is the uniform policy.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -26,7 +25,7 @@ class Network(NamedTuple):
         `phase` (static): 2H card actions or 1 + C draws.
     """
 
-    init: Callable[[jax.Array], chex.ArrayTree]
+    init: Callable[[jax.Array], Any]
     apply: Callable[..., jax.Array]
 
 
@@ -94,12 +93,12 @@ def make_network(rules: Rules, kind: str, hidden: int, layers: int) -> Network:
     """Builds the network of a configuration; `kind` is a key of `KINDS`."""
     module = KINDS[kind](rules=rules, hidden=hidden, layers=layers)
 
-    def init(key: jax.Array) -> chex.ArrayTree:
+    def init(key: jax.Array) -> Any:
         packed = jnp.zeros((1, packed_size(rules)), jnp.uint8)
         info = unpack(rules, packed)
         return module.init(key, encode(rules, info), info.hand)["params"]
 
-    def apply(params: chex.ArrayTree, packed: jax.Array, phase: int) -> jax.Array:
+    def apply(params: Any, packed: jax.Array, phase: int) -> jax.Array:
         info = unpack(rules, packed)
         card, draw = module.apply({"params": params}, encode(rules, info), info.hand)
         return {CARD_PHASE: card, DRAW_PHASE: draw}[phase]

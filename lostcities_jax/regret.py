@@ -3,8 +3,13 @@
 Functions here work on the last axis, the actions of one decision, with any leading lanes.
 """
 
+import itertools
+
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+from lostcities_jax.arrays import along_last
 
 FALLBACKS = ("argmax", "uniform")
 
@@ -50,7 +55,11 @@ def masked_softmax(logits: jax.Array, legal: jax.Array) -> jax.Array:
 
 def explore(strategy: jax.Array, legal: jax.Array, epsilon: jax.Array) -> jax.Array:
     """Mixes a strategy with the uniform one: the sampling policy; float32[..., A]."""
-    return (1.0 - epsilon) * strategy + epsilon * uniform_strategy(legal)
+    # A product and a sum may be rounded once at some widths (fused) and twice at others, and
+    # samples would depend on the width by an ulp. Nothing is negative: maximum only parts them.
+    greedy_part = jnp.maximum((1.0 - epsilon) * strategy, 0.0)
+    uniform_part = jnp.maximum(epsilon * uniform_strategy(legal), 0.0)
+    return greedy_part + uniform_part
 
 
 def sample_action(probabilities: jax.Array, uniform: jax.Array) -> jax.Array:
@@ -62,18 +71,19 @@ def sample_action(probabilities: jax.Array, uniform: jax.Array) -> jax.Array:
       probabilities: need not sum to one exactly. float32[..., A].
       uniform: one number in [0, 1) for each decision. float32[...].
     """
-    total = jnp.zeros_like(uniform)
-    cumulative = []
-    for action in range(probabilities.shape[-1]):
-        total = total + probabilities[..., action]
-        cumulative.append(total)
-    threshold = uniform * total
-    return sum((threshold >= edge).astype(jnp.int32) for edge in cumulative)
+    columns = [probabilities[..., action] for action in range(probabilities.shape[-1])]
+    cumulative = list(itertools.accumulate(columns))
+    threshold = uniform * cumulative[-1]
+    action = jnp.zeros(uniform.shape, jnp.int32)
+    for edge in cumulative:
+        action += threshold >= edge
+    return action
 
 
 def select_action(values: jax.Array, action: jax.Array) -> jax.Array:
     """The entry of each row at its action, without a gather; float32[...]."""
-    chosen = jnp.arange(values.shape[-1]) == action[..., None]
+    actions = along_last(np.arange(values.shape[-1]), values.ndim)
+    chosen = actions == action[..., None]
     return jnp.where(chosen, values, 0.0).sum(-1)
 
 

@@ -2,9 +2,8 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -32,7 +31,7 @@ class Player(NamedTuple):
       greedy: take the most probable action instead of a sampled one. bool[].
     """
 
-    params: chex.ArrayTree
+    params: Any
     greedy: jax.Array
 
 

@@ -14,14 +14,14 @@ import numpy as np
 from jax.sharding import Mesh
 
 from lostcities_jax import checkpoint, memory, run_folder
-from lostcities_jax.cli import TrainArguments, check_overrides, parse_train
+from lostcities_jax.cli import check_overrides, parse_train
 from lostcities_jax.compile_clock import CompileClock
 from lostcities_jax.config import Config
 from lostcities_jax.devices import select_devices
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.evaluation.agents import Agent, average_agent, bot_agent, current_agent
 from lostcities_jax.evaluation.matches import MatchResult, evaluate
-from lostcities_jax.evaluation.tables import result_table
+from lostcities_jax.evaluation.tables import print_results
 from lostcities_jax.games.game import Game
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.learner import LearnerState
@@ -53,18 +53,22 @@ class Run:
 def main(argv: Sequence[str]) -> int:
     """Runs the command; raises UserError for whatever the user can mend."""
     arguments = parse_train(argv, prog=PROG)
-    config = _run_config(arguments)
+    run_dir = arguments.run_dir
+    config = arguments.config
+    if arguments.resume and run_dir is not None:
+        config = run_folder.reopen(run_dir)
+        check_overrides(arguments, config)
     clock = CompileClock()
     mesh = select_devices(config.devices)
     game = lost_cities(config.rules)
     check_feasible(config, game, mesh)
     network = make_network(config.rules, **dataclasses.asdict(config.network))
     solver = make_deep_cfr(config, game, network, mesh)
-    if arguments.resume:
-        folder = arguments.run_dir
+    if arguments.resume and run_dir is not None:
+        folder = run_dir
         state, done = _restore(config, folder, solver)
     else:
-        folder = run_folder.create(arguments.run_dir, config)
+        folder = run_folder.create(run_dir, config)
         state, done = solver.init(), 0
     with (
         RunLog(folder) as log,
@@ -77,15 +81,6 @@ def main(argv: Sequence[str]) -> int:
         for iteration in range(done + 1, config.iterations + 1):
             state = _iterate(run, state, iteration)
     return 0
-
-
-def _run_config(arguments: TrainArguments) -> Config:
-    """The settings to train with: a resumed run's own."""
-    if not arguments.resume:
-        return arguments.config
-    config = run_folder.reopen(arguments.run_dir)
-    check_overrides(arguments, config)
-    return config
 
 
 def _announce(config: Config, folder: pathlib.Path, mesh: Mesh, log: RunLog, done: int) -> None:
@@ -220,7 +215,7 @@ def _evaluate(run: Run, state: DeepCfrState, is_last: bool) -> dict[str, float]:
             values |= result.metrics(prefix)
             run.log.write_file(str(result))
         if is_last:
-            run.log.console.print(result_table(agent.name, results))
+            print_results(run.log.console, agent.name, results)
     return values
 
 

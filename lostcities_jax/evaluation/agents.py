@@ -2,9 +2,8 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import chex
 import jax
 
 from lostcities_jax.bots import BOTS, BotParams, bot_policy
@@ -27,7 +26,7 @@ class Agent(NamedTuple):
 
     name: str
     policy: Policy
-    params: tuple[chex.ArrayTree, chex.ArrayTree]
+    params: tuple[Any, Any]
     is_stochastic: bool = True
 
 
@@ -36,14 +35,12 @@ def bot_agent(rules: Rules, name: str) -> Agent:
     return Agent(name, _bot_policy(rules), (BOTS[name], BOTS[name]), is_stochastic=False)
 
 
-def average_agent(name: str, network: Network, params: chex.ArrayTree) -> Agent:
+def average_agent(name: str, network: Network, params: Any) -> Agent:
     """The average strategy: softmax of the strategy network, the same in both seats."""
     return Agent(name, _average_policy(network.apply), (params, params))
 
 
-def current_agent(
-    name: str, network: Network, params: tuple[chex.ArrayTree, chex.ArrayTree], fallback: str
-) -> Agent:
+def current_agent(name: str, network: Network, params: tuple[Any, Any], fallback: str) -> Agent:
     """The last iteration's strategy: regret matching on each seat's advantage network."""
     return Agent(name, _current_policy(network.apply, fallback), params)
 
@@ -61,7 +58,7 @@ def _bot_policy(rules: Rules) -> Policy:
 
 @functools.cache
 def _average_policy(apply: Callable) -> Policy:
-    def policy(params: chex.ArrayTree, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
+    def policy(params: Any, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
         return masked_softmax(apply(params, info, head), legal)
 
     return policy
@@ -69,7 +66,7 @@ def _average_policy(apply: Callable) -> Policy:
 
 @functools.cache
 def _current_policy(apply: Callable, fallback: str) -> Policy:
-    def policy(params: chex.ArrayTree, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
+    def policy(params: Any, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
         return regret_matching(apply(params, info, head), legal, fallback)[0]
 
     return policy

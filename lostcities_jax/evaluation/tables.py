@@ -1,32 +1,30 @@
 """Match results as a table for the terminal."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
+import rich.box
+import rich.console
 import rich.table
 
 from lostcities_jax.evaluation.matches import MatchResult
 
+_LEFT = ("opponent", "play")
+_WIDTH = 104
 
-def result_table(title: str, results: Iterable[MatchResult]) -> rich.table.Table:
-    """One row a match: win rate with its 95 % interval, mean difference with its error."""
-    table = rich.table.Table(title=title)
-    for heading in (
-        "opponent",
-        "play",
-        "games",
-        "win % (95 %)",
-        "tie %",
-        "difference",
-        "timeout %",
-        "plies",
-        "opened",
-        "play %",
-        "pile draw %",
-    ):
-        table.add_column(heading, justify="left" if heading in ("opponent", "play") else "right")
+
+def print_results(console: rich.console.Console, name: str, results: Sequence[MatchResult]) -> None:
+    """Prints one row a match: the win rate with its 95 % interval, points ahead with their
+    standard error, and how the agent played."""
+    title = f"{name}, {results[0].games} games a row, both seats of each deal"
+    table = rich.table.Table(title=title, box=rich.box.SIMPLE_HEAD)
+    for heading in (*_LEFT, "win % [95 %]", "points", "timeout %", "plies", "opened"):
+        table.add_column(heading, justify="left" if heading in _LEFT else "right", no_wrap=True)
+    for heading in ("played %", "off piles %"):  # of own cards, and of own draws
+        table.add_column(heading, justify="right", no_wrap=True)
     for result in results:
         table.add_row(*_cells(result))
-    return table
+    # A pipe has no width; a narrow terminal had better fold the lines than lose figures.
+    console.print(table, width=max(console.width, _WIDTH))
 
 
 def _cells(result: MatchResult) -> list[str]:
@@ -34,13 +32,11 @@ def _cells(result: MatchResult) -> list[str]:
     return [
         result.opponent,
         "greedy" if result.greedy else "sampled",
-        f"{result.games}",
-        f"{100 * result.win_rate:.1f} ({low:.1f}-{high:.1f})",
-        f"{100 * result.tie_rate:.1f}",
+        f"{100 * result.win_rate:.1f} [{low:.1f}, {high:.1f}]",
         f"{result.score_difference:+.1f} ± {result.score_difference_error:.1f}",
         f"{100 * result.timeout_rate:.1f}",
         f"{result.mean_plies:.0f}",
-        f"{result.opened:.2f}",
-        f"{100 * result.play_rate:.1f}",
-        f"{100 * result.pile_draw_rate:.1f}",
+        f"{result.opened:.1f}",
+        f"{100 * result.play_rate:.0f}",
+        f"{100 * result.pile_draw_rate:.0f}",
     ]

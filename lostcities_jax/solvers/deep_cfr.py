@@ -11,7 +11,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -59,7 +58,7 @@ class DeepCfrState(NamedTuple):
 class SeatParams(NamedTuple):
     """Parameters of a traversal policy: regret matching, or the average strategy's softmax."""
 
-    network: chex.ArrayTree
+    network: Any
     is_average: jax.Array
 
 

@@ -8,9 +8,8 @@ the same rule for both (the opponent samples from its strategy, so the ratio the
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 
@@ -62,7 +61,7 @@ class Seat(NamedTuple):
       epsilon: exploration of the sampling policy: 0 for the opponent. float32[].
     """
 
-    params: chex.ArrayTree
+    params: Any
     epsilon: jax.Array
 
 

@@ -6,6 +6,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +59,7 @@ def sharded_traverse(game: Game, policy: TraversalPolicy, plan: Plan, mesh: Mesh
     )
 
 
-def shards(tape: Tape, summary: Summary, device: jax.Device) -> Iterator[tuple[Tape, Summary]]:
+def shards(tape: Tape, summary: Summary, device: Any) -> Iterator[tuple[Tape, Summary]]:
     """Each device's tape and summary in turn, moved to `device`, as `traverse` returned them."""
     for index in range(len(tape.length.addressable_shards)):
         tape_shard, summary_shard = jax.device_put(

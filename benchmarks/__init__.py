@@ -1,0 +1,1 @@
+"""Benchmarks: each command measures one part and relates it to a limit of this machine."""

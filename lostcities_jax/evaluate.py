@@ -1,0 +1,72 @@
+"""`python -m lostcities_jax.evaluate`: matches of a checkpoint or a bot, or checks a recording."""
+
+import dataclasses
+import json
+import pathlib
+import sys
+from collections.abc import Sequence
+
+import rich.console
+
+from lostcities_jax.cli import EvaluateArguments, parse_evaluate
+from lostcities_jax.devices import select_devices
+from lostcities_jax.errors import UserError, run_command, shown
+from lostcities_jax.evaluation.loading import load_agents
+from lostcities_jax.evaluation.matches import MatchResult, evaluate
+from lostcities_jax.evaluation.tables import print_results
+from lostcities_jax.replay import ReplayError, verify_file
+from lostcities_jax.rules import PRESETS
+
+PROG = "python -m lostcities_jax.evaluate"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command; raises UserError for whatever the user can mend."""
+    arguments = parse_evaluate(argv, prog=PROG)
+    if arguments.replay is not None:
+        _verify(arguments.replay)
+        return 0
+    results = _play(arguments)
+    if arguments.json is not None:
+        _write(arguments.json, results)
+    return 0
+
+
+def _verify(path: pathlib.Path) -> None:
+    """Checks recorded games: every move legal, the scores and the end right."""
+    try:
+        summary = verify_file(path)
+    except ReplayError as error:
+        raise UserError(str(error)) from error
+    print(
+        f"{path}: {summary.games} games, {summary.moves} moves: all legal, scores right; "
+        f"{summary.finished} finished, {summary.unfinished} not"
+    )
+
+
+def _play(arguments: EvaluateArguments) -> list[MatchResult]:
+    assert arguments.agent is not None
+    select_devices(arguments.devices)
+    wanted = PRESETS[arguments.rules] if arguments.rules else None
+    names = (arguments.agent, *arguments.against)
+    rules, (agent, *opponents) = load_agents(names, arguments.policy, wanted)
+    results = []
+    for result in evaluate(
+        rules, agent, opponents, arguments.games, arguments.batch_width, arguments.seed
+    ):
+        print(f"played {agent.name} against {result.opponent}", file=sys.stderr, flush=True)
+        results.append(result)
+    print_results(rich.console.Console(), agent.name, results)
+    return results
+
+
+def _write(path: pathlib.Path, results: list[MatchResult]) -> None:
+    text = json.dumps([dataclasses.asdict(result) for result in results], indent=2)
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{shown(str(path))} cannot be written: {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(main))
