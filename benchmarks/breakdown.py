@@ -89,7 +89,7 @@ def main(argv: Sequence[str]) -> None:
         parts.setdefault(piece.name, []).append(_piece_seconds(piece, flags))
     total = 0.0
     for name, phases in parts.items():
-        seconds = [sum(times) for times in zip(*phases, strict=False)]
+        seconds = [sum(times, 0.0) for times in zip(*phases, strict=False)]
         total += min(seconds)
         report.add(_row(name, seconds, whole))
     report.add(_row("sum of the pieces", [total], whole))
@@ -104,7 +104,7 @@ def _row(
     best = min(seconds)
     return Measurement(
         settings={"piece": name},
-        unit="cycles",
+        unit="cycles/s",
         rates=[1 / each for each in seconds],
         compile_seconds=compile_seconds,
         figures={"us/cycle": 1e6 * best, "share": best / min(whole)},
@@ -116,7 +116,7 @@ def _piece_seconds(piece: Piece, flags: Flags) -> list[float]:
     repeated = (iterated if piece.carries else looped)(piece.function, flags.turns)
     donated = (0,) if piece.carries else ()
     compiled, _ = compile_ahead(repeated, *piece.args, donate_argnums=donated)
-    held = [piece.args[0]]
+    held = [jax.tree.map(jnp.copy, piece.args[0])]  # a buffer can be donated only once
 
     def run(_: int) -> Any:
         result = compiled(held[0], *piece.args[1:])

@@ -100,7 +100,7 @@ def _random_games(rules: Rules, flags: Flags) -> Measurement:
     )
     return Measurement(
         settings={"part": "random games", "width": flags.width},
-        unit="half-steps",
+        unit="half-steps/s",
         rates=rates,
         compile_seconds=compile_seconds,
         figures={"us/half-step": 1e6 / sorted(rates)[len(rates) // 2]},
@@ -129,7 +129,7 @@ def _encoding(rules: Rules, flags: Flags) -> Measurement:
     per_row = moved / flags.width
     return Measurement(
         settings={"part": "encoding", "width": flags.width},
-        unit="rows",
+        unit="rows/s",
         rates=rates,
         compile_seconds=compile_seconds,
         per_item=per_row,

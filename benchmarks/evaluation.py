@@ -100,7 +100,7 @@ def _measure(
     plies = sum(lengths) / len(lengths)
     measured = Measurement(
         settings={"pair": f"{first.name} - {second.name}", "width": flags.width},
-        unit="games",
+        unit="games/s",
         rates=rates,
         compile_seconds=compile_seconds,
         figures={"plies/game": plies, "plies/s": plies * sorted(rates)[len(rates) // 2]},

@@ -34,7 +34,7 @@ from lostcities_jax.errors import UserError
 from lostcities_jax.tracking import environment_record
 
 RESULTS = pathlib.Path(__file__).parent / "results"
-_WIDTH = 132
+_WIDTH = 240
 _T = TypeVar("_T")
 
 
@@ -44,7 +44,7 @@ class Measurement:
 
     Attributes:
       settings: what tells it from the other rows of the benchmark.
-      unit: what the rates count, per second.
+      unit: of the rates.
       rates: one for each repeat.
       compile_seconds: tracing, lowering and compiling; None where nothing was compiled.
       realised_batch: mean rows of a network call that decided something; None without lanes.
@@ -192,11 +192,21 @@ def peak_rss_bytes() -> int:
 class Report:
     """Collects measurements, and at the end shows and stores them."""
 
-    def __init__(self, name: str, title: str, flags: Any, argv: Sequence[str]):
-        """Starts a report; `flags` is the parsed dataclass, with a truth value `store`."""
+    def __init__(
+        self, name: str, title: str, flags: Any, argv: Sequence[str], mark_best: bool = False
+    ):
+        """Starts a report.
+
+        Args:
+          name: the benchmark's module.
+          title: of the table.
+          flags: the parsed dataclass, with a truth value `store`.
+          argv: arguments without the program's name.
+          mark_best: mark the row of the highest rate.
+        """
+        self._mark_best = mark_best
         # A pipe has no width; a narrow terminal had better fold the lines than lose figures.
-        width = max(rich.console.Console().width, _WIDTH)
-        self._console = rich.console.Console(width=width, soft_wrap=True)
+        self._console = rich.console.Console(width=_WIDTH)
         self._name, self._title, self._flags = name, title, flags
         self._command = shlex.join(["python", "-m", f"benchmarks.{name}", *argv])
         self._load = os.getloadavg()[0]
@@ -210,7 +220,7 @@ class Report:
         """Keeps a measurement and says its rate at once."""
         self._rows.append((measurement, peak_rss_bytes()))
         settings = ", ".join(f"{key} {value}" for key, value in measurement.settings.items())
-        self.note(f"{settings}: {measurement.rate:,.0f} {measurement.unit}/s")
+        self.note(f"{settings}: {measurement.rate:,.0f} {measurement.unit}")
 
     def finish(self) -> None:
         """Prints the table, the best row marked, and appends the records with `--store`."""
@@ -244,7 +254,7 @@ class Report:
             "cores": _cores(),
             "load_average": self._load,
             "settings": dataclasses.asdict(self._flags) | dict(row.settings),
-            "unit": f"{row.unit}/s",
+            "unit": row.unit,
             "rate": row.rate,
             "rate_low": min(row.rates),
             "rate_high": max(row.rates),
@@ -266,10 +276,9 @@ class Report:
         headings = list(dict.fromkeys(heading for line in lines for heading in line))
         for heading in headings:
             table.add_column(heading, justify="right", no_wrap=True)
-        same_unit = len(lines) > 1 and len({row.unit for row, _ in self._rows}) == 1
-        best = max(row.rate for row, _ in self._rows) if same_unit else None
+        best = max(row.rate for row, _ in self._rows)
         for (row, _), line in zip(self._rows, lines, strict=True):
-            is_best = row.rate == best
+            is_best = self._mark_best and row.rate == best
             cells = [line.get(heading, "") for heading in headings]
             table.add_row(*cells, "best" if is_best else "", style="bold" if is_best else None)
         return table
@@ -286,7 +295,7 @@ def _cells(row: Measurement) -> dict[str, str]:
     spread = f"{min(row.rates):,.0f}-{max(row.rates):,.0f}"
     return (
         {key: str(value) for key, value in row.settings.items()}
-        | {f"{row.unit}/s": f"{row.rate:,.0f}", "spread": spread}
+        | {row.unit: f"{row.rate:,.0f}", "spread": spread}
         | {key: _number(value) for key, value in row.figures.items()}
         | {key: format(value, spec) for key, (value, spec) in optional.items() if value is not None}
     )

@@ -115,7 +115,7 @@ def _measure(flags: Flags, limit: Limit) -> Measurement:
     rates = measure_rates(run, lambda _: float(flags.steps), flags.repeats, flags.seconds)
     return Measurement(
         settings={"batch": flags.batch_size},
-        unit="steps",
+        unit="steps/s",
         rates=rates,
         compile_seconds=compile_seconds,
         per_item=needed,

@@ -115,7 +115,7 @@ def _measure(game: Game, flags: Flags, limit: Limit, part: str, seen: int) -> Me
     rates = measure_rates(run, lambda _: float(blocks * flags.block), flags.repeats, flags.seconds)
     return Measurement(
         settings={"part": part, "capacity": flags.capacity, "block": flags.block},
-        unit="adds",
+        unit="adds/s",
         rates=rates,
         compile_seconds=compile_seconds,
         per_item=2 * sample_bytes,

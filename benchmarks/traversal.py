@@ -93,7 +93,9 @@ def main(argv: Sequence[str]) -> None:
     flags = parse_flags(Flags, argv, NAME)
     meshes = device_meshes(flags.devices)
     shape = f"{flags.network} {flags.hidden} x {flags.layers}"
-    report = Report(NAME, f"lockstep traversal, {shape}, {flags.rules} rules", flags, argv)
+    report = Report(
+        NAME, f"lockstep traversal, {shape}, {flags.rules} rules", flags, argv, mark_best=True
+    )
     setup = _setup(flags, meshes)
     for width in flags.widths:
         setup.limit.measure()
@@ -165,7 +167,7 @@ def _measure(setup: _Setup, width: int, mesh: Mesh) -> Measurement:
     utilisation = totals.nodes / totals.rows
     return Measurement(
         settings={"width": width, "devices": mesh.size},
-        unit="nodes",
+        unit="nodes/s",
         rates=rates,
         compile_seconds=compile_seconds,
         realised_batch=totals.nodes / totals.half_steps,

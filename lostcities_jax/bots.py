@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lostcities_jax.cards import face_values
-from lostcities_jax.engine import column_bits
-from lostcities_jax.features import hand_counts
+from lostcities_jax.features import column_counts, hand_counts, open_faces, pile_counts
 from lostcities_jax.info_state import InfoState, pile_tops
 from lostcities_jax.rules import CARD_PHASE, NUM_PLAYERS, Rules
 
@@ -188,7 +187,7 @@ class _Outlook(NamedTuple):
 def _outlook(rules: Rules, params: BotParams, info: InfoState) -> _Outlook:
     hand = hand_counts(rules, info.hand).astype(jnp.float32)
     own, other = _side(rules, info.own_expeditions), _side(rules, info.other_expeditions)
-    tops = pile_tops(info)[:, None] == jnp.arange(rules.faces, dtype=jnp.uint8)
+    tops = pile_tops(info)[:, None] == jnp.arange(rules.faces, dtype=jnp.uint8)[None]
     unseen = _unseen(rules, info, hand + own.counts + other.counts)
     deck_left = info.deck_left.astype(jnp.float32)
     turns = jnp.ceil(deck_left / NUM_PLAYERS)
@@ -215,12 +214,11 @@ def _outlook(rules: Rules, params: BotParams, info: InfoState) -> _Outlook:
 
 
 def _side(rules: Rules, columns: jax.Array) -> _Side:
-    counts = _column_counts(rules, columns)
-    bit = np.array([rules.wagers, *range(rules.wagers, rules.cards_per_color)], np.uint16)
+    counts = column_counts(rules, columns).astype(jnp.float32)
     return _Side(
         counts=counts,
         started=columns[:, None] > 0,
-        can_play=(columns[:, None] >> bit) == 0,
+        can_play=open_faces(rules, columns),
         factor=1 + counts[:, :1],
     )
 
@@ -337,18 +335,11 @@ def _choose_draw(rules: Rules, params: BotParams, info: InfoState, outlook: _Out
     return jnp.arange(rules.num_draw_actions) == jnp.argmax(scores)
 
 
-def _column_counts(rules: Rules, columns: jax.Array) -> jax.Array:
-    """Copies of each face in columns; float32[C, R + 1]."""
-    wager_bits, number_bits = column_bits(rules, columns)
-    counts = jnp.concatenate([wager_bits.sum(-1, keepdims=True), number_bits], axis=-1)
-    return counts.astype(jnp.float32)
-
-
 def _unseen(rules: Rules, info: InfoState, seen: jax.Array) -> jax.Array:
     """Copies in the deck or unknown in the other hand; float32[C, R + 1]."""
     copies = np.array([rules.wagers] + [1] * rules.ranks, np.float32)
-    in_piles = (info.piles[..., None] == jnp.arange(rules.faces, dtype=jnp.uint8)).sum(-2)
-    return jnp.asarray(copies) - seen - in_piles - _column_counts(rules, info.other_known)
+    known = pile_counts(rules, info.piles) + column_counts(rules, info.other_known)
+    return copies[None] - seen - known
 
 
 def _points_per_card(rules: Rules) -> float:
@@ -357,13 +348,13 @@ def _points_per_card(rules: Rules) -> float:
 
 
 def _values(rules: Rules) -> np.ndarray:
-    """Worth of each face in cards, wagers 0; float32[R + 1]."""
-    return (face_values(rules) / _points_per_card(rules)).astype(np.float32)
+    """Worth of each face in cards, wagers 0; float32[1, R + 1]."""
+    return (face_values(rules) / _points_per_card(rules)).astype(np.float32)[None]
 
 
 def _is_wager(rules: Rules) -> np.ndarray:
-    """Marks the face of the wagers; bool[R + 1]."""
-    return np.arange(rules.faces) == 0
+    """Marks the face of the wagers; bool[1, R + 1]."""
+    return np.arange(rules.faces)[None] == 0
 
 
 def _above(amounts: jax.Array) -> jax.Array:

@@ -37,17 +37,17 @@ def encode(rules: Rules, info: InfoState) -> Features:
     """Encodes info states with any leading lanes; takes the fields of `unpack`."""
     hand = hand_counts(rules, info.hand)
     own, other = info.own_expeditions, info.other_expeditions
-    open_to_own, open_to_other = _open_faces(rules, own), _open_faces(rules, other)
+    open_to_own, open_to_other = open_faces(rules, own), open_faces(rules, other)
     tops = pile_tops(info)
     is_top = tops[..., None] == along_last(np.arange(rules.faces, dtype=np.uint8), tops.ndim + 1)
     # A face has `wagers` copies or one; dividing keeps every count within 0..1.
     copies = along_last(np.array([max(rules.wagers, 1)] + [1] * rules.ranks, np.float32), hand.ndim)
     cards = [
         hand / copies,
-        _column_counts(rules, info.other_known) / copies,
-        _column_counts(rules, own) / copies,
-        _column_counts(rules, other) / copies,
-        _pile_counts(rules, info.piles) / copies,
+        column_counts(rules, info.other_known) / copies,
+        column_counts(rules, own) / copies,
+        column_counts(rules, other) / copies,
+        pile_counts(rules, info.piles) / copies,
         is_top,
     ]
     columns = [
@@ -65,19 +65,19 @@ def hand_counts(rules: Rules, hand: jax.Array) -> jax.Array:
     return counts.reshape(*hand.shape[:-1], rules.colors, rules.faces)
 
 
-def _column_counts(rules: Rules, columns: jax.Array) -> jax.Array:
+def column_counts(rules: Rules, columns: jax.Array) -> jax.Array:
     """Copies of each face in columns; int32[..., C, R + 1]."""
     wager_bits, number_bits = column_bits(rules, columns)
     return jnp.concatenate([wager_bits.sum(-1, keepdims=True), number_bits], axis=-1)
 
 
-def _pile_counts(rules: Rules, piles: jax.Array) -> jax.Array:
+def pile_counts(rules: Rules, piles: jax.Array) -> jax.Array:
     """Copies of each face in each pile; int32[..., C, R + 1]."""
     faces = np.arange(rules.faces, dtype=np.uint8)
     return (piles[..., None] == along_last(faces, piles.ndim + 1)).sum(-2, dtype=jnp.int32)
 
 
-def _open_faces(rules: Rules, columns: jax.Array) -> jax.Array:
+def open_faces(rules: Rules, columns: jax.Array) -> jax.Array:
     """Faces that could still be played on an expedition; bool[..., C, R + 1]."""
     bit = np.array([rules.wagers] + [rules.wagers + r for r in range(rules.ranks)], np.uint16)
     return (columns[..., None] >> along_last(bit, columns.ndim + 1)) == 0

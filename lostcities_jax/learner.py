@@ -57,7 +57,7 @@ def iteration_weights(weighting: str, iteration: int, is_strategy: bool, length:
         weights = (t / iteration) ** DCFR_GAMMA
     else:
         discounts = t**DCFR_ALPHA / (t**DCFR_ALPHA + 1)
-        weights = np.append(np.cumprod(discounts[:0:-1])[::-1], 1.0)
+        weights = np.append(np.cumprod(discounts[-2::-1])[::-1], 1.0)
     full = np.zeros(length, np.float32)
     full[1 : iteration + 1] = weights
     return full

@@ -1,5 +1,6 @@
 """Strict JAX settings for the whole suite, and games of the reference engine as states."""
 
+import functools
 import os
 
 # JAX reads this when it is imported; a machine with an accelerator may choose otherwise.
@@ -13,6 +14,7 @@ import pytest
 from jax.experimental.key_reuse import _core as key_reuse
 
 from lostcities_jax.cards import EMPTY, all_cards
+from lostcities_jax.info_state import observe, pack
 from lostcities_jax.reference import Game
 from lostcities_jax.rules import DRAW_PHASE, Rules
 from lostcities_jax.state import State
@@ -91,3 +93,14 @@ def state_of():
 def random_game():
     """`(rules, seed) -> reference game` somewhere before its end."""
     return _random_game
+
+
+@functools.cache
+def _packed_observation(player: int):
+    return jax.jit(lambda state: pack(observe(state, player)))
+
+
+@pytest.fixture(scope="session")
+def packed_view():
+    """`(reference game, player) -> uint8[I]`, the player's packed info state."""
+    return lambda game, player: np.asarray(_packed_observation(player)(_state_of(game)))

@@ -209,7 +209,7 @@ def _remember(
     """Sweeps a tape and adds its samples to both memories; carries how many came before."""
     advantages, strategies, first = carry
     values = sweep(game, tape)
-    own_key, other_key = jax.random.split(key)
+    own_key, other_key = (jax.random.fold_in(key, memory_index) for memory_index in (0, 1))
     advantages, next_own = add_samples(
         game, ADVANTAGE, traverser, advantages, tape, values, summary, first[0], iteration, own_key
     )

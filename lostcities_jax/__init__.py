@@ -1,0 +1,42 @@
+"""Lockstep Deep CFR for the card game Lost Cities, in JAX.
+
+The names below are the game itself: pure functions on fixed-shape arrays for one game, to
+be batched with `jax.vmap` and compiled with `jax.jit`. Training and evaluation are the
+commands `python -m lostcities_jax.train` and `python -m lostcities_jax.evaluate`.
+"""
+
+from lostcities_jax.engine import (
+    card_half_step,
+    current_player,
+    draw_half_step,
+    is_terminal,
+    is_timeout,
+    legal_mask,
+    scores,
+    step,
+)
+from lostcities_jax.info_state import InfoState, observe, pack, unpack
+from lostcities_jax.rules import CLASSIC, MINI, SIX_COLORS, Rules
+from lostcities_jax.state import State, deal, deal_from_deck
+
+__all__ = [
+    "CLASSIC",
+    "MINI",
+    "SIX_COLORS",
+    "InfoState",
+    "Rules",
+    "State",
+    "card_half_step",
+    "current_player",
+    "deal",
+    "deal_from_deck",
+    "draw_half_step",
+    "is_terminal",
+    "is_timeout",
+    "legal_mask",
+    "observe",
+    "pack",
+    "scores",
+    "step",
+    "unpack",
+]

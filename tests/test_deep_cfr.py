@@ -1,0 +1,90 @@
+"""Whole iterations of Deep CFR: the same at any width and device count, and they learn."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lostcities_jax.config import (
+    Config,
+    LearnerConfig,
+    MemoryConfig,
+    NetworkConfig,
+    TraversalConfig,
+)
+from lostcities_jax.games.lost_cities import lost_cities
+from lostcities_jax.networks import make_network
+from lostcities_jax.regret import masked_softmax
+from lostcities_jax.rules import CARD_PHASE, Rules
+from lostcities_jax.solvers.deep_cfr import make_deep_cfr
+
+RULES = Rules(colors=3, ranks=5, wagers=1, hand=4, penalty=-10, bonus_cards=4, bonus=10)
+CONFIG = Config(
+    iterations=6,
+    rules=RULES,
+    network=NetworkConfig(hidden=16, layers=2),
+    traversal=TraversalConfig(batch_width=8, traversals=30),
+    memory=MemoryConfig(advantage_capacity=300, strategy_capacity=300),
+    learner=LearnerConfig(batch_size=64, advantage_steps=10, strategy_steps=10),
+)
+
+
+def make(config, devices=1):
+    game = lost_cities(config.rules)
+    network = make_network(config.rules, **dataclasses.asdict(config.network))
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("lane",))
+    return game, network, make_deep_cfr(config, game, network, mesh)
+
+
+def remembered(width, devices):
+    """The memories after a first iteration, in which every network is the uniform policy."""
+    sizes = dataclasses.replace(CONFIG.traversal, batch_width=width)
+    _, _, solver = make(dataclasses.replace(CONFIG, traversal=sizes), devices)
+    state = solver.init()
+    for player in (0, 1):
+        state = solver.remember(state, player, 1, *solver.traverse(state, player, 1))
+    return jax.device_get((*state.advantage_memories, state.strategy_memory))
+
+
+@pytest.fixture(scope="module")
+def narrow():
+    return remembered(2, 1)
+
+
+@pytest.mark.parametrize(("width", "devices"), [(16, 1), (8, 2), (16, 4)])
+def test_the_memories_do_not_depend_on_width_or_devices(narrow, width, devices):
+    for left, right in zip(
+        jax.tree.leaves(narrow), jax.tree.leaves(remembered(width, devices)), strict=True
+    ):
+        np.testing.assert_array_equal(left, right)
+    assert int(narrow[0].seen[0]) > CONFIG.memory.advantage_capacity  # slots were replaced
+
+
+def test_cut_after_one_decision_it_learns_to_discard():
+    """With the score as the value after one decision, a play costs points, a discard none."""
+    config = dataclasses.replace(
+        CONFIG,
+        traversal=TraversalConfig(batch_width=128, traversals=2048, max_depth=1, epsilon=0.5),
+        memory=MemoryConfig(advantage_capacity=20_000, strategy_capacity=20_000),
+        learner=LearnerConfig(
+            batch_size=256, advantage_steps=150, strategy_steps=300, target_scale=20.0
+        ),
+    )
+    game, network, solver = make(config)
+    state = solver.init()
+    for iteration in range(1, config.iterations + 1):
+        for player in (0, 1):
+            state = solver.remember(
+                state, player, iteration, *solver.traverse(state, player, iteration)
+            )
+            state, _ = solver.fit_advantage(state, player, iteration)
+    state, _ = solver.fit_strategy(state, config.iterations)
+    deals = jax.vmap(game.deal)(jax.random.split(jax.random.key(99), 64))
+    infos = jax.vmap(lambda s: game.observe(s, 0))(deals)
+    logits = network.apply(state.strategy.params, infos, CARD_PHASE)
+    average = masked_softmax(logits, jnp.ones_like(logits, bool))
+    assert float(average[:, RULES.hand :].sum(-1).mean()) > 0.9
+    advantages = network.apply(state.advantage[0].params, infos, CARD_PHASE)
+    assert float(advantages[:, RULES.hand :].mean() - advantages[:, : RULES.hand].mean()) > 0.1

@@ -1,0 +1,105 @@
+"""Regret matching, sampling and the estimator, against values worked out by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lostcities_jax import regret
+
+LEGAL = jnp.array([True, True, False, True])
+
+
+def test_probabilities_are_proportional_to_positive_advantages_of_legal_actions():
+    strategy, fell_back = regret.regret_matching(jnp.array([3.0, -1.0, 9.0, 1.0]), LEGAL, "argmax")
+    np.testing.assert_allclose(strategy, [0.75, 0.0, 0.0, 0.25])
+    assert not fell_back
+
+
+def test_without_a_positive_advantage_argmax_takes_the_best_legal_action():
+    strategy, fell_back = regret.regret_matching(
+        jnp.array([-3.0, -1.0, 0.0, -2.0]), LEGAL, "argmax"
+    )
+    np.testing.assert_array_equal(strategy, [0, 1, 0, 0])
+    assert fell_back
+
+
+def test_ties_of_the_argmax_fallback_share_equally():
+    strategy, _ = regret.regret_matching(jnp.zeros(4), LEGAL, "argmax")
+    np.testing.assert_allclose(strategy, [1 / 3, 1 / 3, 0, 1 / 3])
+
+
+def test_the_uniform_fallback_ignores_the_advantages():
+    strategy, _ = regret.regret_matching(jnp.array([-3.0, -1.0, 9.0, -2.0]), LEGAL, "uniform")
+    np.testing.assert_allclose(strategy, [1 / 3, 1 / 3, 0, 1 / 3])
+
+
+@pytest.mark.parametrize("fallback", regret.FALLBACKS)
+def test_a_lane_without_legal_actions_gets_zeros_and_counts_as_no_fallback(fallback):
+    strategy, fell_back = regret.regret_matching(jnp.zeros(4), jnp.zeros(4, bool), fallback)
+    np.testing.assert_array_equal(strategy, np.zeros(4))
+    assert not fell_back
+    np.testing.assert_array_equal(
+        regret.masked_softmax(jnp.zeros(4), jnp.zeros(4, bool)), np.zeros(4)
+    )
+
+
+def test_masked_softmax_is_the_softmax_of_the_legal_logits():
+    logits = jnp.log(jnp.array([1.0, 2.0, 100.0, 5.0]))
+    expected = [1 / 8, 2 / 8, 0, 5 / 8]
+    np.testing.assert_allclose(regret.masked_softmax(logits, LEGAL), expected, rtol=1e-6)
+
+
+def test_exploration_mixes_in_the_uniform_strategy():
+    mixed = regret.explore(jnp.array([1.0, 0, 0, 0]), LEGAL, jnp.float32(0.3))
+    np.testing.assert_allclose(mixed, [0.8, 0.1, 0, 0.1], rtol=1e-6)
+
+
+def test_sampling_inverts_the_cumulative_distribution():
+    probabilities = jnp.array([0.25, 0.0, 0.5, 0.25])
+    uniforms = jnp.array([0.0, 0.2499, 0.25, 0.7499, 0.75, 1 - 2**-24])
+    rows = jnp.tile(probabilities[None], (6, 1))
+    np.testing.assert_array_equal(regret.sample_action(rows, uniforms), [0, 0, 2, 2, 3, 3])
+
+
+def test_sampling_never_takes_an_action_of_probability_zero():
+    rng = np.random.default_rng(0)
+    weights = rng.random((20_000, 7)).astype(np.float32) * (rng.random((20_000, 7)) < 0.4)
+    weights[:, 3] += weights.sum(-1) == 0
+    uniforms = np.where(rng.random(20_000) < 0.1, 1 - 2**-24, rng.random(20_000))
+    actions = regret.sample_action(jnp.asarray(weights), jnp.asarray(uniforms, jnp.float32))
+    assert (weights[np.arange(20_000), np.asarray(actions)] > 0).all()
+
+
+def test_sampled_frequencies_match_the_probabilities():
+    probabilities = np.array([0.1, 0.2, 0.0, 0.7], np.float32)
+    draws = 40_000
+    uniforms = jax.random.uniform(jax.random.key(1), (draws,))
+    actions = regret.sample_action(jnp.tile(probabilities[None], (draws, 1)), uniforms)
+    frequency = np.bincount(np.asarray(actions), minlength=4) / draws
+    error = np.sqrt(probabilities * (1 - probabilities) / draws)
+    assert (np.abs(frequency - probabilities) <= 4.5 * error).all()
+
+
+def test_outcome_sampling_is_unbiased_for_every_action_also_the_unsampled():
+    """Values 5, -3, 8 under strategy s and sampling policy q: expectations by enumeration."""
+    child = np.array([5.0, -3.0, 8.0])
+    strategy, sampling = np.array([0.5, 0.5, 0.0]), np.array([0.2, 0.5, 0.3])
+    legal = jnp.ones((3, 3), bool)
+    action_value, node_value = regret.outcome_sampling_value(
+        jnp.asarray(child, jnp.float32),
+        jnp.asarray(strategy, jnp.float32),
+        jnp.asarray(sampling, jnp.float32),
+    )
+    targets = regret.advantage_targets(jnp.arange(3), action_value, node_value, legal)
+    expected_value = strategy @ child
+    np.testing.assert_allclose(sampling @ np.asarray(node_value), expected_value, rtol=1e-6)
+    np.testing.assert_allclose(
+        sampling @ np.asarray(targets), child - expected_value, rtol=1e-5, atol=1e-5
+    )
+
+
+def test_illegal_actions_have_no_target():
+    legal = jnp.array([[True, False, True]])
+    targets = regret.advantage_targets(jnp.array([0]), jnp.array([4.0]), jnp.array([1.0]), legal)
+    np.testing.assert_array_equal(targets, [[3.0, 0.0, -1.0]])
