@@ -104,6 +104,10 @@ def _phase_pieces(shape: Shape, k: int, at: Position) -> tuple[list[Piece], Rows
     # Its parameters are its outputs: what is left of the policy is regret matching.
     policy = traversal_policy(Network(lambda key: None, lambda outputs, *_: outputs), "argmax")
 
+    # A piece is repeated with the same keys on purpose, so it takes their words.
+    def draw(words: jax.Array, depth: jax.Array) -> jax.Array:
+        return lockstep_lanes._decision_uniforms(jax.random.wrap_key_data(words), depth)
+
     def encode_rows(packed: jax.Array) -> Any:
         return encode(rules, unpack(rules, packed))
 
@@ -132,7 +136,7 @@ def _phase_pieces(shape: Shape, k: int, at: Position) -> tuple[list[Piece], Rows
         live=jnp.ones((shape.width,), bool),
     )
     parts = {
-        "random numbers": (lockstep_lanes._decision_uniforms, keys, depth),
+        "random numbers": (draw, jax.random.key_data(keys), depth),
         "observe, pack": (jax.vmap(lambda state: game.observe(state, k)), at.state),
         "legal": (jax.vmap(lambda state: game.legal(state, k)), at.state),
         "unpack, encode": (encode_rows, at.info),

@@ -14,7 +14,8 @@ from lostcities_jax.errors import UserError, run_command, shown
 from lostcities_jax.evaluation.loading import load_agents
 from lostcities_jax.evaluation.matches import MatchResult, evaluate
 from lostcities_jax.evaluation.tables import print_results
-from lostcities_jax.replay import ReplayError, verify_file
+from lostcities_jax.recording import ReplayError
+from lostcities_jax.replay import verify_file
 from lostcities_jax.rules import PRESETS
 
 PROG = "python -m lostcities_jax.evaluate"

@@ -17,8 +17,9 @@ import pytest
 from lostcities_jax import engine
 from lostcities_jax.cards import EMPTY, all_cards
 from lostcities_jax.games.lost_cities import lost_cities
+from lostcities_jax.recording import parse_game
 from lostcities_jax.reference import Game, column_score
-from lostcities_jax.replay import move_action, parse_game
+from lostcities_jax.replay import move_action
 from lostcities_jax.rules import CARD_PHASE, CLASSIC, DRAW_PHASE, MINI, SIX_COLORS, Rules
 from lostcities_jax.state import State, deal_from_deck, shuffled_deck
 

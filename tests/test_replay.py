@@ -8,16 +8,18 @@ import random
 import pytest
 
 from lostcities_jax.cards import all_cards
-from lostcities_jax.reference import Game
-from lostcities_jax.replay import (
+from lostcities_jax.recording import (
     DEFAULT_MAX_TURNS,
-    MAX_LINE_BYTES,
     Move,
     RecordedGame,
     ReplayError,
+    parse_game,
+)
+from lostcities_jax.reference import Game
+from lostcities_jax.replay import (
+    MAX_LINE_BYTES,
     ReplaySummary,
     move_action,
-    parse_game,
     verify_file,
     verify_game,
 )

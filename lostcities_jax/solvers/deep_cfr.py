@@ -94,12 +94,14 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
     def init() -> DeepCfrState:
         new = functools.partial(memory.init, info_size=game.info_size, max_actions=game.max_actions)
         sizes = config.memory
-        return DeepCfrState(
+        state = DeepCfrState(
             advantage=_pair(lambda p: advantage_learner.init(key_of(_INIT, 0, p))),
             strategy=strategy_learner.init(key_of(_INIT, 0, _STRATEGY)),
             advantage_memories=_pair(lambda _: new(sizes.advantage_capacity)),
             strategy_memory=new(sizes.strategy_capacity),
         )
+        # Bound to the device that every later step leaves it on, or all compile twice.
+        return jax.device_put(state, mesh.devices[0])
 
     plan = traversal_plan(config)
     run = sharded_traverse(game, traversal_policy(network, config.traversal.fallback), plan, mesh)

@@ -1,0 +1,183 @@
+"""Promises of the benchmarks: they run, count arithmetic right and leave complete records."""
+
+import importlib
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from benchmarks import harness, limits
+from benchmarks.fixtures import choosing_params, row_flops
+from lostcities_jax.errors import UserError, run_command
+from lostcities_jax.games.lost_cities import lost_cities
+from lostcities_jax.networks import make_network
+from lostcities_jax.rules import CLASSIC, MINI
+
+FIELDS = {
+    "name",
+    "time",
+    "command",
+    "git_commit",
+    "git_changed",
+    "python",
+    "versions",
+    "platform",
+    "cpu_count",
+    "device_kind",
+    "cores",
+    "load_average",
+    "settings",
+    "unit",
+    "rate",
+    "rate_low",
+    "rate_high",
+    "repeats",
+    "compile_seconds",
+    "realised_batch",
+    "utilisation",
+    "limit_unit",
+    "limit",
+    "limit_per_item",
+    "ratio",
+    "figures",
+    "peak_rss_bytes",
+}
+SMALL_NETWORK = "--hidden 4 --layers 1"
+TINY = {
+    "traversal": f"{SMALL_NETWORK} --widths 4 --devices cpu:1 --traversals-per-lane 2 --repeats 1",
+    "engine": "--width 8 --games-per-lane 2 --encodings 2 --repeats 1",
+    "memory": "--capacity 512 --block 64 --blocks 4 --repeats 1",
+    "learner": f"{SMALL_NETWORK} --batch-size 8 --capacity 64 --steps 2 --repeats 1",
+    "evaluation": f"{SMALL_NETWORK} --games 8 --width 4 --repeats 1",
+    "breakdown": f"{SMALL_NETWORK} --width 4 --turns 2 --traversals-per-lane 2 --repeats 1",
+    "host_transfers": "--width 8 --traversals 8 --steps 1 --factor 2 --devices cpu:1",
+}
+WITH_LIMIT = {"traversal", "memory", "learner"}  # in every row
+
+
+@pytest.fixture
+def hasty(monkeypatch, tmp_path):
+    """Short measurements of the limits, quick compiling, and a folder for results.
+
+    Without the checks of key reuse, which trace functions anew and so are host work.
+    """
+    monkeypatch.setattr(limits, "_SECONDS_PER_TIMING", 1e-4)
+    monkeypatch.setattr(limits, "_ROWS_PER_PROGRAM", 1)
+    monkeypatch.setattr(harness, "RESULTS", tmp_path / "results")
+    jax.config.update("jax_disable_most_optimizations", True)
+    checked = jax.config.jax_debug_key_reuse  # pyright: ignore
+    jax.config.update("jax_debug_key_reuse", False)
+    yield tmp_path / "results"
+    jax.config.update("jax_debug_key_reuse", checked)
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_every_benchmark_runs_and_leaves_complete_records(name, hasty, capfd):
+    main = importlib.import_module(f"benchmarks.{name}").main
+    argv = ["--rules", "mini", "--store", *TINY[name].split()]
+    code = run_command(main, argv)
+    output = capfd.readouterr()
+    assert code == 0, output
+    records = [json.loads(line) for line in (hasty / f"{name}.jsonl").read_text().splitlines()]
+    assert records
+    for record in records:
+        assert set(record) == FIELDS
+        assert record["name"] == name
+        assert record["command"].startswith(f"python -m benchmarks.{name} --rules mini")
+        assert 0 < record["rate_low"] <= record["rate"] <= record["rate_high"]
+        assert record["settings"]["rules"] == "mini"
+        assert record["peak_rss_bytes"] > 2**20
+        if name in WITH_LIMIT:
+            share = record["rate"] * record["limit_per_item"] / record["limit"]
+            assert record["ratio"] == pytest.approx(share)
+        assert f"{record['rate']:,.0f}" in output.out
+        if name == "traversal":
+            assert record["realised_batch"] == pytest.approx(4 * record["utilisation"])
+            assert record["figures"]["unfinished"] == 0
+            assert record["compile_seconds"] > 0
+
+
+def test_nothing_is_stored_unless_asked(hasty, capsys):
+    flags = importlib.import_module("benchmarks.memory").Flags()
+    report = harness.Report("memory", "title", flags, [])
+    report.add(harness.Measurement({"part": "full"}, "adds/s", [3.0, 1.0, 2.0]))
+    report.finish()
+    assert "2" in capsys.readouterr().out
+    assert not hasty.exists()
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_help_describes_every_flag(name, capsys):
+    module = importlib.import_module(f"benchmarks.{name}")
+    with pytest.raises(SystemExit) as stop:
+        module.main(["--help"])
+    assert not stop.value.code
+    text = capsys.readouterr().out
+    documented = module.Flags.__doc__.split("Attributes:")[1]
+    for field in module.Flags.__dataclass_fields__:
+        assert f"--{field.replace('_', '-')}" in text
+        assert f"{field}:" in documented
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["--nope", "3"], ["--widths", "none"], ["--widths", "0"], ["--epsilon", "2"], ["--widths"]],
+)
+def test_a_wrong_flag_is_one_line(argv):
+    main = importlib.import_module("benchmarks.traversal").main
+    with pytest.raises(UserError) as caught:
+        main(argv)
+    text = str(caught.value)
+    assert len(text.splitlines()) == 1
+    assert "allowed" in text
+
+
+def test_flops_of_a_product_are_two_per_multiply_add():
+    def mlp(x, weights):
+        for w in weights:
+            x = jax.nn.relu(x @ w)
+        return x
+
+    sizes = [(7, 11), (11, 13), (13, 3)]
+    weights = [jnp.zeros(size) for size in sizes]
+    expected = sum(2 * 5 * rows * columns for rows, columns in sizes)
+    assert limits.matmul_flops(mlp, jnp.zeros((5, 7)), weights) == expected
+    assert limits.matmul_flops(jax.jit(mlp), jnp.zeros((5, 7)), weights) == expected
+
+
+def test_flops_count_batches_scans_and_only_what_is_needed():
+    x, w = jnp.zeros((4, 5, 6)), jnp.zeros((4, 6, 7))
+    assert limits.matmul_flops(lambda x, w: jnp.einsum("bij,bjk->bik", x, w), x, w) == 2 * 4 * 210
+
+    def scanned(x, w):
+        return jax.lax.scan(lambda x, _: (x @ w, None), x, length=9)[0]
+
+    square = jnp.zeros((8, 8))
+    assert limits.matmul_flops(scanned, square, square) == 9 * 2 * 8**3
+    assert limits.matmul_flops(lambda x, w: (x @ w, x @ w @ w)[0], square, square) == 2 * 8**3
+
+    def either(x, w):
+        return jax.lax.cond(x.sum() > 0, lambda: x @ w @ w, lambda: x @ w)
+
+    assert limits.matmul_flops(either, square, square) == 2 * 2 * 8**3
+
+
+def test_a_row_counts_its_own_head_alone():
+    game, network = lost_cities(CLASSIC), make_network(CLASSIC, "mlp", 512, 3)
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    hidden = 305 * 512 + 2 * 512 * 512
+    assert row_flops(game, network, params) == 2 * hidden + 512 * (16 + 6)
+
+
+def test_choosing_params_have_no_zero_layers():
+    network = make_network(MINI, "color_shared", 4, 1)
+    kernels = [leaf for leaf in jax.tree.leaves(choosing_params(network, 0)) if leaf.ndim > 1]
+    assert all(leaf.any() for leaf in kernels)
+
+
+def test_looped_work_is_that_of_one_turn():
+    doubled = jax.jit(harness.looped(lambda x: 2 * x, 5))(jnp.arange(3))
+    assert doubled.tolist() == [0, 2, 4]
+    assert jax.jit(harness.iterated(lambda x: 2 * x, 5))(jnp.arange(3)).tolist() == [0, 32, 64]
