@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
     report = Report(NAME, "one iteration, both players", flags, argv)
     grown = []
     for mesh in meshes:
-        small, large = (_measure(flags, mesh, factor) for factor in (1, flags.factor))
+        small, large = _measure(flags, mesh)
         for counted in (small, large):
             report.add(counted)
         grown += [
@@ -102,12 +102,21 @@ def main(argv: Sequence[str]) -> int:
     return 1 if grown else 0
 
 
-def _measure(flags: Flags, mesh: Mesh, factor: int) -> Measurement:
-    """Counts of the leanest iteration after the first, at `factor` times the small size."""
-    solver = _solver(flags, mesh, factor)
-    # Arrays that are not bound to their device from the start would be compiled for twice.
-    state = jax.device_put(solver.init(), mesh.devices.flat[0])
-    state = jax.block_until_ready(_iterate(solver, state, 1))
+def _measure(flags: Flags, mesh: Mesh) -> list[Measurement]:
+    """Counts of an iteration at both sizes: the leanest of several after the first.
+
+    Both sizes compile before either is counted, so that both find JAX's caches alike.
+    """
+    runs = []
+    for factor in (1, flags.factor):
+        solver = _solver(flags, mesh, factor)
+        # Arrays that are not bound to their device from the start would be compiled for twice.
+        state = jax.device_put(solver.init(), mesh.devices.flat[0])
+        runs.append((factor, solver, jax.block_until_ready(_iterate(solver, state, 1))))
+    return [_leanest(mesh, *run) for run in runs]
+
+
+def _leanest(mesh: Mesh, factor: int, solver: DeepCfr, state: DeepCfrState) -> Measurement:
     measurements = []
     for iteration in range(2, _ITERATIONS + 1):
         before = _samples_seen(state)
