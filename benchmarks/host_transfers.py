@@ -46,6 +46,7 @@ from lostcities_jax.solvers.deep_cfr import DeepCfr, DeepCfrState, make_deep_cfr
 
 NAME = "host_transfers"
 _ITERATIONS = 4  # of which the first compiles; JAX's caches may fill in the next
+_SLACK = 1.01  # of host calls: whether JAX finds shardings identical or equal changes a few
 _TRANSFER = re.compile(
     r"(host-to-device|device-to-host|device-to-device) transfer:"
     r"(?: aval=ShapedArray\((\w+)\[([\d,]*)\])?"
@@ -71,7 +72,7 @@ class Flags:
     rules: Preset = "classic"
     width: BatchWidth = 64
     traversals: Count = 128
-    steps: Count = 5
+    steps: Count = 50
     factor: Count = 4
     devices: tuple[Devices, ...] = ()
     seed: Seed = 0
@@ -95,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
             if name not in ("samples", "MB between devices")
             and small.figures[name] != large.figures[name]
         ]
-        if small.rate != large.rate:
+        if large.rate > _SLACK * small.rate:
             grown.append(f"host calls on {mesh.size} device(s)")
     report.finish()
     report.note(f"grown with the samples: {', '.join(grown) or 'none of the counts'}")

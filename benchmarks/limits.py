@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 MATMUL_DIM = 512
 MATMUL_BATCHES = (256, 512, 1024, 2048, 4096)
 _ROWS_PER_PROGRAM = 8192  # of one program on one device, so that its start weighs nothing
-_COPY_WORDS = 1 << 24
+COPY_WORDS = 1 << 24
 _SECONDS_PER_TIMING = 0.03
 _TIMINGS = 3
 
@@ -48,7 +48,7 @@ class Limit:
         return self.best
 
 
-def matmul_limit(meshes: Iterable[Mesh], batches: Sequence[int] = MATMUL_BATCHES) -> Limit:
+def matmul_limit(meshes: Iterable[Mesh]) -> Limit:
     """Floating-point operations per second of [b, 512] x [512, 512] float32 products.
 
     Each mesh runs the products on all its devices at once. One CPU device already uses all
@@ -56,7 +56,7 @@ def matmul_limit(meshes: Iterable[Mesh], batches: Sequence[int] = MATMUL_BATCHES
     """
     programs = []
     for mesh in meshes:
-        for batch in batches:
+        for batch in MATMUL_BATCHES:
             products = max(_ROWS_PER_PROGRAM // batch, 1)
             work = 2.0 * products * batch * MATMUL_DIM**2 * mesh.size
             programs.append((work, _products(mesh, batch, products)))
@@ -79,14 +79,15 @@ def _products(mesh: Mesh, batch: int, products: int) -> Callable[[], jax.Array]:
     return functools.partial(_on_each_device(chain, mesh, (by_device, replicated)), x, w)
 
 
-def copy_limit(meshes: Iterable[Mesh], words: int = _COPY_WORDS) -> Limit:
+def copy_limit(meshes: Iterable[Mesh]) -> Limit:
     """Bytes per second, read and written, of changing a large array in place."""
-    return Limit("B", [(8.0 * words, _touches(mesh, words)) for mesh in meshes])
+    words = {mesh: COPY_WORDS - COPY_WORDS % mesh.size for mesh in meshes}
+    # Each word is four bytes read and four written.
+    return Limit("B", [(8.0 * count, _touches(mesh, count)) for mesh, count in words.items()])
 
 
 def _touches(mesh: Mesh, words: int) -> Callable[[], jax.Array]:
     (axis,) = mesh.axis_names
-    words -= words % mesh.size
     array = jax.device_put(
         jnp.zeros((words,), jnp.uint32), NamedSharding(mesh, PartitionSpec(axis))
     )

@@ -1,6 +1,7 @@
 """The pieces of a lockstep cycle as functions of arrays, in the order the cycle does them."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +72,7 @@ class Shape:
         return make_network(self.rules, self.kind, self.hidden, self.layers)
 
 
+@functools.cache
 def make_seats(shape: Shape) -> tuple[Seat, Seat]:
     """An exploring traverser and its opponent, each with a network of its own."""
     params = [
@@ -97,7 +99,7 @@ def _phase_pieces(shape: Shape, k: int, at: Position) -> tuple[list[Piece], Rows
     params, epsilon = make_seats(shape)[0]
     module = KINDS[shape.kind](rules=rules, hidden=shape.hidden, layers=shape.layers)
     info = unpack(rules, at.info)
-    features = encode(rules, info)
+    features = jax.jit(functools.partial(encode, rules))(info)
     keys = episode_keys(jax.random.key(shape.seed), jnp.arange(shape.width))
     depth = jnp.arange(shape.width, dtype=jnp.int32)
     uniform = lockstep_lanes._decision_uniforms(keys, depth)
@@ -122,9 +124,9 @@ def _phase_pieces(shape: Shape, k: int, at: Position) -> tuple[list[Piece], Rows
         action = sample_action(sampling, uniform)
         return action, select_action(strategy, action), select_action(sampling, action)
 
-    outputs = forward(params.network, features, info.hand)
-    strategy, _ = match(outputs, at.legal)
-    action, strategy_of_action, probability = sample(strategy, at.legal, uniform)
+    outputs = jax.jit(forward)(params.network, features, info.hand)
+    strategy, _ = jax.jit(match)(outputs, at.legal)
+    action, strategy_of_action, probability = jax.jit(sample)(strategy, at.legal, uniform)
     row = Rows(
         info=at.info,
         legal=at.legal,

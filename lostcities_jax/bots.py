@@ -339,7 +339,7 @@ def _unseen(rules: Rules, info: InfoState, seen: jax.Array) -> jax.Array:
     """Copies in the deck or unknown in the other hand; float32[C, R + 1]."""
     copies = np.array([rules.wagers] + [1] * rules.ranks, np.float32)
     known = pile_counts(rules, info.piles) + column_counts(rules, info.other_known)
-    return copies[None] - seen - known
+    return jnp.asarray(copies[None]) - seen - known
 
 
 def _points_per_card(rules: Rules) -> float:

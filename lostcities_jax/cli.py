@@ -25,11 +25,11 @@ from lostcities_jax.config import (
     config_keys,
     config_value,
     load_config,
-    parse_scalar,
     validated,
     with_values,
 )
 from lostcities_jax.errors import UserError, nearest, shown
+from lostcities_jax.strict_yaml import parse_scalar
 
 Preset = Literal["classic", "six_colors", "mini"]
 

@@ -12,11 +12,11 @@ import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from lostcities_jax.errors import UserError, nearest, shown
 from lostcities_jax.rules import CLASSIC, Rules
+from lostcities_jax.strict_yaml import dump_yaml, parse_yaml
 
 _MAX_FILE_BYTES = 1_000_000
 _T = TypeVar("_T")
@@ -56,6 +56,8 @@ class TraversalConfig:
       epsilon: share of uniform exploration in the traverser's sampling policy.
       opponent: policy the opponent samples from.
       fallback: strategy where no advantage is positive.
+      estimator: of regrets: by importance weights alone, around a critic's values, or by
+        those values alone.
       max_depth: decisions after which a traversal is cut; 0 for no limit.
     """
 
@@ -64,7 +66,23 @@ class TraversalConfig:
     epsilon: Annotated[float, Field(gt=0, le=1)] = 0.3
     opponent: Literal["current", "average"] = "current"
     fallback: Literal["argmax", "uniform"] = "argmax"
+    estimator: Literal["outcome", "baseline", "critic"] = "critic"
     max_depth: CountOrZero = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticConfig:
+    """The network that values actions with both hands open; only some estimators use it.
+
+    Attributes:
+      steps: steps of each fit, after every batch of traversals.
+      trace: share of the sampled return in its targets, against its own value (lambda).
+      capacity: samples of the newest batch to fit to.
+    """
+
+    steps: Count = 200
+    trace: Annotated[float, Field(ge=0, le=1)] = 0.9
+    capacity: Count = 300_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +172,7 @@ class Config:
       rules: rules of the game.
       network: shape of the networks.
       traversal: sampling of the game tree.
+      critic: valuing of actions.
       memory: size of the reservoirs.
       learner: fitting of the networks.
       evaluation: matches during the run.
@@ -166,6 +185,7 @@ class Config:
     rules: Rules = CLASSIC
     network: NetworkConfig = NetworkConfig()
     traversal: TraversalConfig = TraversalConfig()
+    critic: CriticConfig = CriticConfig()
     memory: MemoryConfig = MemoryConfig()
     learner: LearnerConfig = LearnerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -188,7 +208,7 @@ def load_config(path: str | pathlib.Path) -> Config:
     if len(content) > _MAX_FILE_BYTES:
         raise UserError(f"config {path} is too large; allowed: {_MAX_FILE_BYTES} bytes")
     try:
-        data = _parse_yaml(content)
+        data = parse_yaml(content)
         return config_from_dict({} if data is None else data)
     except UserError as error:
         raise UserError(f"config {path}: {error}") from error
@@ -196,7 +216,7 @@ def load_config(path: str | pathlib.Path) -> Config:
 
 def dump_config(config: Config) -> str:
     """YAML text of a config that `load_config` reads back as an equal config."""
-    return yaml.dump(dataclasses.asdict(config), Dumper=_Dumper, sort_keys=False)
+    return dump_yaml(dataclasses.asdict(config))
 
 
 def config_from_dict(data: Mapping[str, Any]) -> Config:
@@ -252,79 +272,9 @@ def with_values(config: Config, values: Mapping[str, Any]) -> Config:
     return config_from_dict(data)
 
 
-def parse_scalar(text: str) -> int | float | bool | str:
-    """The number or truth value that YAML reads in `text`, else the text itself."""
-    loader = _Loader("")
-    tag = loader.resolve(yaml.ScalarNode, text, (True, False))
-    try:
-        value = loader.construct_object(yaml.ScalarNode(tag, text))
-    except ValueError:
-        return text
-    return value if isinstance(value, int | float) else text
-
-
 @functools.cache
 def _adapter(kind: type) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2 scalars, and neither duplicate keys nor aliases.
-
-    YAML 1.1 reads 1e-3 as text, 010 as 8, 1:30 as 90 and `no` as false.
-    """
-
-    yaml_implicit_resolvers: typing.ClassVar = {}
-
-    def compose_node(self, parent, index):
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark
-            raise yaml.MarkedYAMLError(None, None, "aliases are not allowed", mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node, deep=False):
-        seen = set()
-        for key, _ in node.value:
-            name = str(key.value)
-            if name in seen:
-                problem = f"key {shown(name)} appears twice"
-                raise yaml.MarkedYAMLError(None, None, problem, key.start_mark)
-            seen.add(name)
-        return super().construct_mapping(node, deep)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes every text that `_Loader` or a YAML 1.1 reader would take for something else."""
-
-
-for _tag, _pattern, _first in (
-    ("null", r"(?:~|null|)$", ["~", "n", ""]),
-    ("bool", r"(?:true|false)$", ["t", "f"]),
-    ("int", r"[-+]?(?:0|[1-9][0-9_]*)$", list("-+0123456789")),
-    (
-        "float",
-        r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?$|[-+]?[0-9]+[eE][-+]?[0-9]+$"
-        r"|[-+]?\.inf$|\.nan$",
-        list("-+.0123456789"),
-    ),
-):
-    for _class in (_Loader, _Dumper):
-        _class.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), _first)
-
-
-def _parse_yaml(content: bytes) -> Any:
-    try:
-        return yaml.load(content.decode("utf-8"), _Loader)
-    except UnicodeDecodeError as error:
-        raise UserError("not UTF-8 text") from error
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" in line {mark.line + 1}" if mark else ""
-        raise UserError(f"not a YAML file of settings{where}: {error.problem}") from error
-    except (yaml.YAMLError, ValueError, TypeError) as error:
-        raise UserError(f"not a YAML file of settings: {error}") from error
-    except RecursionError as error:
-        raise UserError("not a YAML file of settings: nested too deeply") from error
 
 
 def _describe(error: ValidationError, kind: type) -> str:

@@ -27,7 +27,7 @@ def select_devices(spec: str) -> Mesh:
         raise UserError(f"devices is {shown(spec)}; allowed: auto, gpu or cpu:N")
     # On the CPU a device is a share of the cores; how many must be said before the start.
     cpus = int(match[1]) if match[1] else len(os.sched_getaffinity(0))
-    if jax.config.jax_num_cpu_devices < cpus:
+    if jax.config.jax_num_cpu_devices < cpus:  # pyright: ignore
         with contextlib.suppress(RuntimeError):  # too late once the backend has started
             jax.config.update("jax_num_cpu_devices", cpus)
     try:

@@ -196,6 +196,15 @@ def step(rules: Rules, state: State, action: jax.Array) -> State:
     return jax.tree.map(lambda new, old: jnp.where(is_legal, new, old), moved, state)
 
 
+def hand_columns(rules: Rules, hand: jax.Array) -> jax.Array:
+    """A hand as column bits; uint8[H] to uint16[C]."""
+    color, face = hand // rules.faces, hand % rules.faces
+    of_color = color[None] == jnp.arange(rules.colors, dtype=jnp.uint8)[:, None]
+    bits = jnp.where(of_color & (face > 0)[None], _number_bit(rules, face)[None], jnp.uint16(0))
+    wagers = (of_color & (face == 0)[None]).sum(-1, dtype=jnp.uint16)
+    return bits.sum(-1, dtype=jnp.uint16) | ((jnp.uint16(1) << wagers) - jnp.uint16(1))
+
+
 def _set_row(rows: jax.Array, player: int, row: jax.Array) -> jax.Array:
     """Replaces one player's row of a [P, ...] array."""
     return jnp.stack([row, rows[1]] if player == 0 else [rows[0], row])

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from lostcities_jax.cards import EMPTY
+from lostcities_jax.engine import hand_columns
 from lostcities_jax.rules import Rules
 from lostcities_jax.state import State
 
@@ -59,6 +60,14 @@ def observe(state: State, player: int) -> InfoState:
         phase=state.phase,
         turn=state.turn,
     )
+
+
+def observe_open(rules: Rules, state: State, player: int) -> InfoState:
+    """What `player` would know if the other hand lay open: the input of a critic.
+
+    A policy must never see it; the order of the deck stays hidden here too.
+    """
+    return observe(state, player)._replace(other_known=hand_columns(rules, state.hands[1 - player]))
 
 
 def _layout(rules: Rules) -> dict[str, tuple[tuple[int, ...], type]]:

@@ -43,6 +43,7 @@ class Decision(NamedTuple):
       legal: legal actions. bool[B, A].
       uniform: the decision's random number in [0, 1). float32[B].
       live: False where a lane has nothing to decide. bool[B].
+      state: the game states, for critics only. Batched over B.
     """
 
     phase: int
@@ -50,6 +51,7 @@ class Decision(NamedTuple):
     legal: jax.Array
     uniform: jax.Array
     live: jax.Array
+    state: GameState
 
 
 def episode_keys(key: jax.Array, episodes: jax.Array) -> jax.Array:
@@ -121,6 +123,7 @@ def play_cycle(
             legal=jax.vmap(lambda s, k=k: game.legal(s, k))(state),
             uniform=_decision_uniforms(keys, depth + k),
             live=live,
+            state=state,
         )
         action, record = decide(decision)
         moved = jax.vmap(lambda s, a, k=k: game.step(s, k, a))(state, action)

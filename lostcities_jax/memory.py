@@ -76,6 +76,11 @@ def init(capacity: int, info_size: int, max_actions: int) -> Memory:
     return Memory(samples, jnp.zeros((2,), jnp.uint32))
 
 
+def clear(memory: Memory) -> Memory:
+    """The memory without its items."""
+    return memory._replace(seen=jnp.zeros_like(memory.seen))
+
+
 def size(memory: Memory) -> jax.Array:
     """Filled slots; int32[]."""
     low, high = memory.seen

@@ -87,31 +87,37 @@ def select_action(values: jax.Array, action: jax.Array) -> jax.Array:
     return jnp.where(chosen, values, 0.0).sum(-1)
 
 
-def outcome_sampling_value(
-    child_value: jax.Array, strategy_of_action: jax.Array, probability: jax.Array
+def sampled_value(
+    child_value: jax.Array,
+    strategy_of_action: jax.Array,
+    probability: jax.Array,
+    baseline_of_action: jax.Array,
+    baseline_of_node: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Values at a node whose one sampled child has value v: outcome sampling.
+    """Values at a node from its one sampled child of value v, corrected by a baseline b.
 
-    With sampling policy q and strategy s, Q(a) = 1[a sampled] v / q(a) estimates every
-    action's value and s(a) Q(a) the node's, both unbiased (Lanctot et al. 2009, equation
-    10, with the reach of the path's head divided out since visits already follow it).
+    With sampling policy q and strategy s, Q(a) = b(a) + 1[a sampled] (v - b(a)) / q(a) and
+    the node's value is the mean of Q under s. Both are unbiased for any b that does not
+    depend on the sample (Schmid et al. 2019, VR-MCCFR); b = 0 is plain outcome sampling
+    (Lanctot et al. 2009), and a perfect b leaves no variance.
 
     Returns:
-      the sampled action's Q and the node's value, float32 like the arguments.
+      the correction (v - b(a)) / q(a) of the sampled action, and the node's value; float32
+      like the arguments.
     """
-    action_value = child_value / probability
-    return action_value, strategy_of_action * action_value
+    correction = (child_value - baseline_of_action) / probability
+    return correction, baseline_of_node + strategy_of_action * correction
 
 
 def advantage_targets(
-    action: jax.Array, action_value: jax.Array, node_value: jax.Array, legal: jax.Array
+    action: jax.Array, correction: jax.Array, node_value: jax.Array, legal: jax.Array
 ) -> jax.Array:
-    """Q - v for *every* legal action: an unsampled one has Q = 0, so its target is -v.
+    """Q - v for *every* legal action, without the baseline's b(a): an unsampled one has -v.
 
     Leaving unsampled actions at 0 instead would be biased by v - s(a) v(a).
 
     Returns:
-      float32[..., A], 0 for illegal actions.
+      float32[..., A], 0 for illegal actions; add b(a) where there is a baseline.
     """
     sampled = jax.nn.one_hot(action, legal.shape[-1], dtype=jnp.float32)
-    return jnp.where(legal, sampled * action_value[..., None] - node_value[..., None], 0.0)
+    return jnp.where(legal, sampled * correction[..., None] - node_value[..., None], 0.0)

@@ -102,7 +102,7 @@ def _iterate(run: Run, state: DeepCfrState, iteration: int) -> DeepCfrState:
     for player in (0, 1):
         state, batch, losses = _update_player(run, timer, state, player, iteration)
         batches.append(batch)
-        values |= _loss_metrics(f"advantage_{player}", losses, iteration)
+        values |= losses
     is_last = iteration == run.config.iterations
     is_evaluated = is_last or _is_due(iteration, run.config.evaluation.every)
     is_saved = is_last or _is_due(iteration, run.config.checkpoint.every)
@@ -127,8 +127,8 @@ def _iterate(run: Run, state: DeepCfrState, iteration: int) -> DeepCfrState:
 
 def _update_player(
     run: Run, timer: "_Timer", state: DeepCfrState, player: int, iteration: int
-) -> tuple[DeepCfrState, Statistics, jax.Array]:
-    """Traverses as one player, remembers the samples, and fits its advantage network."""
+) -> tuple[DeepCfrState, Statistics, dict[str, float]]:
+    """Traverses as one player, remembers the samples, and fits its networks."""
     solver = run.solver
     run.progress.phase(f"traversal, player {player}")
     with timer.phase("traversal"):
@@ -141,13 +141,18 @@ def _update_player(
     run.progress.phase(f"advantage network, player {player}")
     with timer.phase("advantage_train"):
         state, losses = jax.block_until_ready(solver.fit_advantage(state, player, iteration))
+    run.progress.phase(f"critic, player {player}")
+    with timer.phase("critic_train"):
+        state, critic_losses = jax.block_until_ready(solver.fit_critic(state, player, iteration))
     batch = jax.device_get(batch)
     if batch.unfinished:
         raise UserError(
             f"{batch.unfinished} traversals of iteration {iteration} overflowed the tape, whose "
             f"size follows from rules.max_turns; allowed: 0"
         )
-    return state, batch, losses
+    values = _loss_metrics(f"advantage_{player}", losses, iteration)
+    values |= _loss_metrics(f"critic_{player}", critic_losses, iteration)
+    return state, batch, values
 
 
 def _is_due(iteration: int, every: int) -> bool:
@@ -258,6 +263,7 @@ def _split(state: DeepCfrState) -> tuple[dict[str, Any], dict[str, Any]]:
     training = {
         "strategy_optimizer": state.strategy.optimizer,
         "advantage_optimizers": [learner.optimizer for learner in state.advantage],
+        "critic": state.critic,
         "strategy_memory": state.strategy_memory,
         "advantage_memories": list(state.advantage_memories),
     }
@@ -283,6 +289,8 @@ def _restore(config: Config, folder: pathlib.Path, solver: DeepCfr) -> tuple[Dee
         strategy=LearnerState(policy["strategy"], training["strategy_optimizer"]),
         advantage_memories=tuple(training["advantage_memories"]),
         strategy_memory=training["strategy_memory"],
+        critic=training["critic"],
+        critic_memory=solver.init().critic_memory,
     )
     return state, metadata.iteration
 

@@ -64,6 +64,8 @@ def hasty(monkeypatch, tmp_path):
     """
     monkeypatch.setattr(limits, "_SECONDS_PER_TIMING", 1e-4)
     monkeypatch.setattr(limits, "_ROWS_PER_PROGRAM", 1)
+    monkeypatch.setattr(limits, "MATMUL_BATCHES", (8,))
+    monkeypatch.setattr(limits, "COPY_WORDS", 1024)
     monkeypatch.setattr(harness, "RESULTS", tmp_path / "results")
     jax.config.update("jax_disable_most_optimizations", True)
     checked = jax.config.jax_debug_key_reuse  # pyright: ignore

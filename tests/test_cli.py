@@ -61,6 +61,7 @@ def _other_text(key):
         "network.kind": "mlp",
         "traversal.epsilon": "1e-2",
         "traversal.opponent": "average",
+        "traversal.estimator": "outcome",
         "traversal.fallback": "uniform",
         "learner.learning_rate": "1e-4",
         "learner.weighting": "dcfr",

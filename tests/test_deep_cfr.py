@@ -62,11 +62,14 @@ def test_the_memories_do_not_depend_on_width_or_devices(narrow, width, devices):
     assert int(narrow[0].seen[0]) > CONFIG.memory.advantage_capacity  # slots were replaced
 
 
-def test_cut_after_one_decision_it_learns_to_discard():
+@pytest.mark.parametrize("estimator", ["outcome", "baseline", "critic"])
+def test_cut_after_one_decision_it_learns_to_discard(estimator):
     """With the score as the value after one decision, a play costs points, a discard none."""
     config = dataclasses.replace(
         CONFIG,
-        traversal=TraversalConfig(batch_width=128, traversals=2048, max_depth=1, epsilon=0.5),
+        traversal=TraversalConfig(
+            batch_width=128, traversals=2048, max_depth=1, epsilon=0.5, estimator=estimator
+        ),
         memory=MemoryConfig(advantage_capacity=20_000, strategy_capacity=20_000),
         learner=LearnerConfig(
             batch_size=256, advantage_steps=150, strategy_steps=300, target_scale=20.0
@@ -80,6 +83,7 @@ def test_cut_after_one_decision_it_learns_to_discard():
                 state, player, iteration, *solver.traverse(state, player, iteration)
             )
             state, _ = solver.fit_advantage(state, player, iteration)
+            state, _ = solver.fit_critic(state, player, iteration)
     state, _ = solver.fit_strategy(state, config.iterations)
     deals = jax.vmap(game.deal)(jax.random.split(jax.random.key(99), 64))
     infos = jax.vmap(lambda s: game.observe(s, 0))(deals)

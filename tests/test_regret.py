@@ -81,22 +81,24 @@ def test_sampled_frequencies_match_the_probabilities():
     assert (np.abs(frequency - probabilities) <= 4.5 * error).all()
 
 
-def test_outcome_sampling_is_unbiased_for_every_action_also_the_unsampled():
+@pytest.mark.parametrize("baseline", [[0.0, 0.0, 0.0], [4.0, 1.0, -7.0], [5.0, -3.0, 8.0]])
+def test_sampled_values_are_unbiased_for_every_action_whatever_the_baseline(baseline):
     """Values 5, -3, 8 under strategy s and sampling policy q: expectations by enumeration."""
-    child = np.array([5.0, -3.0, 8.0])
+    child, baseline = np.array([5.0, -3.0, 8.0]), np.array(baseline)
     strategy, sampling = np.array([0.5, 0.5, 0.0]), np.array([0.2, 0.5, 0.3])
-    legal = jnp.ones((3, 3), bool)
-    action_value, node_value = regret.outcome_sampling_value(
-        jnp.asarray(child, jnp.float32),
-        jnp.asarray(strategy, jnp.float32),
-        jnp.asarray(sampling, jnp.float32),
+    of_node = np.full(3, strategy @ baseline)
+    correction, node_value = regret.sampled_value(
+        *(jnp.asarray(a, jnp.float32) for a in (child, strategy, sampling, baseline, of_node))
     )
-    targets = regret.advantage_targets(jnp.arange(3), action_value, node_value, legal)
-    expected_value = strategy @ child
-    np.testing.assert_allclose(sampling @ np.asarray(node_value), expected_value, rtol=1e-6)
-    np.testing.assert_allclose(
-        sampling @ np.asarray(targets), child - expected_value, rtol=1e-5, atol=1e-5
+    targets = regret.advantage_targets(
+        jnp.arange(3), correction, node_value, jnp.ones((3, 3), bool)
     )
+    targets = np.asarray(targets) + baseline
+    value = strategy @ child
+    np.testing.assert_allclose(sampling @ np.asarray(node_value), value, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(sampling @ targets, child - value, rtol=1e-5, atol=1e-5)
+    if (baseline == child).all():  # then no sample says anything else
+        np.testing.assert_allclose(targets, np.tile(child - value, (3, 1)), rtol=1e-5, atol=1e-5)
 
 
 def test_illegal_actions_have_no_target():

@@ -49,7 +49,7 @@ def phase_arrays(game, tape, k):
     values = _sweep(game, tape)[k]
     rows = tape.rows[k]
     targets = advantage_targets(
-        rows.action.astype(jnp.int32), values.action_value, values.node_value, rows.legal
+        rows.action.astype(jnp.int32), values.correction, values.node_value, rows.legal
     )
     fields = {
         "traversal": tape.ends.traversal,

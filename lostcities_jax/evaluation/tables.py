@@ -24,7 +24,9 @@ def print_results(console: rich.console.Console, name: str, results: Sequence[Ma
     for result in results:
         table.add_row(*_cells(result))
     # A pipe has no width; a narrow terminal had better fold the lines than lose figures.
-    console.print(table, width=max(console.width, _WIDTH))
+    if console.width < _WIDTH:
+        console = rich.console.Console(file=console.file, width=_WIDTH)
+    console.print(table)
 
 
 def _cells(result: MatchResult) -> list[str]:

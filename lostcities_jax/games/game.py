@@ -38,6 +38,7 @@ class Game(NamedTuple):
       legal: `(state, k) -> bool[A]`.
       step: `(state, k, action) -> state`; a finished game stays as it is.
       observe: `(state, k) -> uint8[I]`, the mover's packed info state.
+      observe_open: `(state, k) -> uint8[I]`, the same if nothing but chance were hidden.
       head_of: `uint8[..., I] -> uint8[...]`, the head that packed info states belong to.
       is_terminal: `state -> bool[]`.
       is_timeout: `state -> bool[]`, ended by a limit on length.
@@ -52,6 +53,7 @@ class Game(NamedTuple):
     legal: Callable[[GameState, int], jax.Array]
     step: Callable[[GameState, int, jax.Array], GameState]
     observe: Callable[[GameState, int], jax.Array]
+    observe_open: Callable[[GameState, int], jax.Array]
     head_of: Callable[[jax.Array], jax.Array]
     is_terminal: Callable[[GameState], jax.Array]
     is_timeout: Callable[[GameState], jax.Array]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from lostcities_jax import engine
 from lostcities_jax.games.game import Game, Phase
-from lostcities_jax.info_state import observe, pack, packed_size, unpack
+from lostcities_jax.info_state import observe, observe_open, pack, packed_size, unpack
 from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, NUM_PLAYERS, Rules
 from lostcities_jax.state import State, deal
 
@@ -45,6 +45,7 @@ def lost_cities(rules: Rules) -> Game:
         legal=legal,
         step=step,
         observe=lambda state, k: pack(observe(state, phases[k].player)),
+        observe_open=lambda state, k: pack(observe_open(rules, state, phases[k].player)),
         head_of=lambda packed: unpack(rules, packed).phase,
         is_terminal=functools.partial(engine.is_terminal, rules),
         is_timeout=functools.partial(engine.is_timeout, rules),

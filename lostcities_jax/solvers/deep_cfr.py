@@ -19,7 +19,6 @@ from lostcities_jax import memory
 from lostcities_jax.config import Config
 from lostcities_jax.games.game import Game
 from lostcities_jax.learner import (
-    Learner,
     LearnerState,
     cross_entropy,
     iteration_weights,
@@ -29,14 +28,14 @@ from lostcities_jax.learner import (
 )
 from lostcities_jax.networks import Network
 from lostcities_jax.regret import masked_softmax, regret_matching
+from lostcities_jax.solvers.remembering import Memories, make_remember, needs_critic
 from lostcities_jax.traversal.lockstep import Plan, Seat, Summary, TraversalPolicy
-from lostcities_jax.traversal.samples import ADVANTAGE, STRATEGY, add_samples
 from lostcities_jax.traversal.sharded import sharded_traverse, shards
-from lostcities_jax.traversal.tape import Tape, sweep
+from lostcities_jax.traversal.tape import Tape
 
 # Streams of random numbers folded from the run's seed.
 _INIT, _TRAVERSE, _MEMORY, _FIT = range(4)
-_STRATEGY = 2  # beside players 0 and 1, the third learner and memory
+_STRATEGY, _CRITIC = 2, 3  # beside players 0 and 1, the other learners and memories
 
 
 class DeepCfrState(NamedTuple):
@@ -47,12 +46,16 @@ class DeepCfrState(NamedTuple):
       strategy: the strategy network and optimiser.
       advantage_memories: each player's advantage samples.
       strategy_memory: strategy samples of both players.
+      critic: the critic and its optimiser; None where the estimator needs none.
+      critic_memory: samples of the newest batch; None likewise. It begins each batch empty.
     """
 
     advantage: tuple[LearnerState, LearnerState]
     strategy: LearnerState
     advantage_memories: tuple[memory.Memory, memory.Memory]
     strategy_memory: memory.Memory
+    critic: LearnerState | None
+    critic_memory: memory.Memory | None
 
 
 class SeatParams(NamedTuple):
@@ -72,6 +75,7 @@ class DeepCfr(NamedTuple):
         memories of `state`.
       fit_advantage: `(state, player, iteration) -> (state, losses float32[2])`; donates the
         learner of `state`.
+      fit_critic: the same, after the batch of `player`; without a critic it does nothing.
       fit_strategy: `(state, iteration) -> (state, losses float32[2])`; likewise.
     """
 
@@ -79,29 +83,34 @@ class DeepCfr(NamedTuple):
     traverse: Callable[..., tuple[Tape, Summary]]
     remember: Callable[..., DeepCfrState]
     fit_advantage: Callable[..., tuple[DeepCfrState, jax.Array]]
+    fit_critic: Callable[..., tuple[DeepCfrState, jax.Array]]
     fit_strategy: Callable[..., tuple[DeepCfrState, jax.Array]]
 
 
 def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> DeepCfr:
     """Builds the steps of a configuration; lanes are spread over `mesh`, the rest runs on its
     first device."""
-    advantage_learner, strategy_learner = _learners(config, game, network)
-    root = functools.partial(jax.random.fold_in, jax.random.key(config.seed))
+    learners = _learners(config, game, network)
+    has_critic = needs_critic(config.traversal.estimator)
+    home = mesh.devices.flat[0]
 
     def key_of(stream: int, iteration: int, learner: int) -> jax.Array:
-        return jax.random.fold_in(jax.random.fold_in(root(stream), iteration), learner)
+        key = jax.random.fold_in(jax.random.key(config.seed), stream)
+        return jax.random.fold_in(jax.random.fold_in(key, iteration), learner)
 
     def init() -> DeepCfrState:
         new = functools.partial(memory.init, info_size=game.info_size, max_actions=game.max_actions)
         sizes = config.memory
         state = DeepCfrState(
-            advantage=_pair(lambda p: advantage_learner.init(key_of(_INIT, 0, p))),
-            strategy=strategy_learner.init(key_of(_INIT, 0, _STRATEGY)),
+            advantage=_pair(lambda p: learners.advantage.init(key_of(_INIT, 0, p))),
+            strategy=learners.strategy.init(key_of(_INIT, 0, _STRATEGY)),
+            critic=learners.critic.init(key_of(_INIT, 0, _CRITIC)) if has_critic else None,
             advantage_memories=_pair(lambda _: new(sizes.advantage_capacity)),
             strategy_memory=new(sizes.strategy_capacity),
+            critic_memory=new(config.critic.capacity) if has_critic else None,
         )
         # Bound to the device that every later step leaves it on, or all compile twice.
-        return jax.device_put(state, mesh.devices[0])
+        return jax.device_put(state, home)
 
     plan = traversal_plan(config)
     run = sharded_traverse(game, traversal_policy(network, config.traversal.fallback), plan, mesh)
@@ -112,64 +121,66 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
         key = key_of(_TRAVERSE, iteration, traverser)
         return run(*jax.device_put((seats, key), replicated))
 
-    remember_shards = jax.jit(
-        functools.partial(_remember, game), static_argnums=0, donate_argnums=1
+    add_tapes = make_remember(
+        game, network, config.traversal.estimator, config.learner.target_scale, config.critic.trace
     )
 
     def remember(
         state: DeepCfrState, traverser: int, iteration: int, tape: Tape, summary: Summary
     ) -> DeepCfrState:
-        carry = (
-            state.advantage_memories[traverser],
-            state.strategy_memory,
-            jnp.zeros((2,), jnp.int32),
+        memories = add_tapes(
+            traverser,
+            Memories(
+                state.advantage_memories[traverser], state.strategy_memory, state.critic_memory
+            ),
+            shards(tape, summary, home),
+            state.critic.params if state.critic is not None else None,
+            iteration,
+            key_of(_MEMORY, iteration, traverser),
         )
-        key = key_of(_MEMORY, iteration, traverser)
-        for shard in shards(tape, summary, mesh.devices[0]):
-            carry = remember_shards(traverser, carry, *shard, jnp.int32(iteration), key)
-        memories = _replace(state.advantage_memories, traverser, carry[0])
-        return state._replace(advantage_memories=memories, strategy_memory=carry[1])
-
-    fits = [
-        jax.jit(learner.fit, donate_argnums=0) for learner in (advantage_learner, strategy_learner)
-    ]
-
-    def weights(iteration: int, is_strategy: bool) -> jax.Array:
-        length = config.iterations + 1
-        return jnp.asarray(
-            iteration_weights(config.learner.weighting, iteration, is_strategy, length)
+        return state._replace(
+            advantage_memories=_replace(state.advantage_memories, traverser, memories.advantage),
+            strategy_memory=memories.strategy,
+            critic_memory=memories.critic,
         )
+
+    fits = Learners(*(jax.jit(learner.fit, donate_argnums=0) for learner in learners))
+    weights = functools.partial(_weights, config)
 
     def fit_advantage(
         state: DeepCfrState, player: int, iteration: int
     ) -> tuple[DeepCfrState, jax.Array]:
-        start = state.advantage[player]
+        start, key = state.advantage[player], key_of(_FIT, iteration, player)
         if not config.learner.warm_start:
-            start = advantage_learner.init(key_of(_INIT, iteration, player))
-        learner, losses = fits[0](
-            start,
-            state.advantage_memories[player],
-            weights(iteration, False),
-            key_of(_FIT, iteration, player),
-        )
-        return state._replace(advantage=_replace(state.advantage, player, learner)), losses
+            start = learners.advantage.init(key_of(_INIT, iteration, player))
+        samples = state.advantage_memories[player]
+        fitted, losses = fits.advantage(start, samples, weights(iteration, False), key)
+        return state._replace(advantage=_replace(state.advantage, player, fitted)), losses
+
+    def fit_critic(
+        state: DeepCfrState, player: int, iteration: int
+    ) -> tuple[DeepCfrState, jax.Array]:
+        if state.critic is None:
+            return state, jnp.zeros((2,))
+        key = key_of(_FIT, iteration, _CRITIC + player)
+        newest_only = jnp.ones((config.iterations + 1,))
+        fitted, losses = fits.critic(state.critic, state.critic_memory, newest_only, key)
+        return state._replace(critic=fitted), losses
 
     def fit_strategy(state: DeepCfrState, iteration: int) -> tuple[DeepCfrState, jax.Array]:
-        learner, losses = fits[1](
-            state.strategy,
-            state.strategy_memory,
-            weights(iteration, True),
-            key_of(_FIT, iteration, _STRATEGY),
-        )
-        return state._replace(strategy=learner), losses
+        key = key_of(_FIT, iteration, _STRATEGY)
+        samples, sample_weights = state.strategy_memory, weights(iteration, True)
+        fitted, losses = fits.strategy(state.strategy, samples, sample_weights, key)
+        return state._replace(strategy=fitted), losses
 
-    return DeepCfr(init, traverse, remember, fit_advantage, fit_strategy)
+    return DeepCfr(init, traverse, remember, fit_advantage, fit_critic, fit_strategy)
 
 
 def traversal_plan(config: Config) -> Plan:
     """The static sizes of a configuration's traversals."""
     sizes = config.traversal
-    return Plan(sizes.batch_width, sizes.traversals, sizes.max_depth)
+    has_critic = needs_critic(sizes.estimator)
+    return Plan(sizes.batch_width, sizes.traversals, sizes.max_depth, has_critic)
 
 
 def traversal_policy(network: Network, fallback: str) -> TraversalPolicy:
@@ -199,38 +210,20 @@ def _seats(config: Config, state: DeepCfrState, traverser: int) -> tuple[Seat, S
     return seats[0], seats[1]
 
 
-def _remember(
-    game: Game,
-    traverser: int,
-    carry: tuple[memory.Memory, memory.Memory, jax.Array],
-    tape: Tape,
-    summary: Summary,
-    iteration: jax.Array,
-    key: jax.Array,
-) -> tuple[memory.Memory, memory.Memory, jax.Array]:
-    """Sweeps a tape and adds its samples to both memories; carries how many came before."""
-    advantages, strategies, first = carry
-    values = sweep(game, tape)
-    own_key, other_key = (jax.random.fold_in(key, memory_index) for memory_index in (0, 1))
-    advantages, next_own = add_samples(
-        game, ADVANTAGE, traverser, advantages, tape, values, summary, first[0], iteration, own_key
-    )
-    strategies, next_other = add_samples(
-        game,
-        STRATEGY,
-        1 - traverser,
-        strategies,
-        tape,
-        values,
-        summary,
-        first[1],
-        iteration,
-        other_key,
-    )
-    return advantages, strategies, jnp.stack([next_own, next_other])
+def _weights(config: Config, iteration: int, is_strategy: bool) -> jax.Array:
+    weighting, length = config.learner.weighting, config.iterations + 1
+    return jnp.asarray(iteration_weights(weighting, iteration, is_strategy, length))
 
 
-def _learners(config: Config, game: Game, network: Network) -> tuple[Learner, Learner]:
+class Learners(NamedTuple):
+    """One entry for each kind of network."""
+
+    advantage: Any
+    strategy: Any
+    critic: Any
+
+
+def _learners(config: Config, game: Game, network: Network) -> Learners:
     settings = config.learner
     optimizer = make_optimizer(
         settings.learning_rate, settings.weight_decay, settings.max_grad_norm
@@ -238,9 +231,11 @@ def _learners(config: Config, game: Game, network: Network) -> tuple[Learner, Le
     make = functools.partial(
         make_learner, game, network, optimizer=optimizer, batch_size=settings.batch_size
     )
-    return (
-        make(squared_error, steps=settings.advantage_steps, target_scale=settings.target_scale),
-        make(cross_entropy, steps=settings.strategy_steps, target_scale=1.0),
+    scale = settings.target_scale
+    return Learners(
+        advantage=make(squared_error, steps=settings.advantage_steps, target_scale=scale),
+        strategy=make(cross_entropy, steps=settings.strategy_steps, target_scale=1.0),
+        critic=make(squared_error, steps=config.critic.steps, target_scale=scale),
     )
 
 

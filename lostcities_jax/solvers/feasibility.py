@@ -58,7 +58,7 @@ def _tape_bytes(game: Game, plan: Plan, mesh: Mesh) -> int:
     """Bytes of tape in one memory: CPU devices share theirs, a GPU has its own."""
     share = device_plan(plan, mesh.size)
     devices = mesh.size if mesh.devices.flat[0].platform == "cpu" else 1
-    return devices * share.width * bytes_per_lane(game, share.tape_cycles(game))
+    return devices * share.width * bytes_per_lane(game, share.tape_cycles(game), plan.has_critic)
 
 
 def _memory_bytes(config: Config, game: Game) -> int:

@@ -39,11 +39,13 @@ class Plan:
       width: lanes, B.
       quota: traversals to start and finish.
       max_depth: decisions after which a traversal is cut at the score as it stands; 0: none.
+      has_critic: whether the tape keeps open info states.
     """
 
     width: int
     quota: int
     max_depth: int = 0
+    has_critic: bool = False
 
     def tape_cycles(self, game: Game) -> int:
         """Cycles that suffice for any traversals: greedy refill wastes at most one episode."""
@@ -122,7 +124,7 @@ def traverse(
         keys = episode_keys(key, first + before.episode)
 
         def decide(decision: Decision) -> tuple[jax.Array, tuple[Rows, jax.Array]]:
-            return _decide(game, policy, seats, before, decision)
+            return _decide(game, policy, plan, seats, before, decision)
 
         lanes, records = play_cycle(game, before, keys, decide, plan.max_depth)
         rows = tuple(row for row, _ in records)
@@ -133,7 +135,7 @@ def traverse(
         return refill(lanes, initial, count), append(tape, rows, ends), summary
 
     lanes = fill_lanes(initial, count, plan.width)
-    tape = blank_tape(game, plan.width, capacity)
+    tape = blank_tape(game, plan.width, capacity, plan.has_critic)
     _, tape, summary = jax.lax.while_loop(keep_going, cycle, (lanes, tape, _blank(plan.quota)))
     return tape, summary
 
@@ -141,6 +143,7 @@ def traverse(
 def _decide(
     game: Game,
     policy: TraversalPolicy,
+    plan: Plan,
     seats: tuple[Seat, Seat],
     lanes: Lanes,
     decision: Decision,
@@ -154,6 +157,7 @@ def _decide(
     own_phases = game.phases_of(phase.player)
     row = Rows(
         info=decision.info,
+        open_info=_observe_open(game, decision) if plan.has_critic else None,
         legal=decision.legal,
         strategy=strategy,
         action=action,
@@ -163,6 +167,10 @@ def _decide(
         live=decision.live,
     )
     return action, (row, (fell_back & decision.live).sum(dtype=jnp.int32))
+
+
+def _observe_open(game: Game, decision: Decision) -> jax.Array:
+    return jax.vmap(lambda state: game.observe_open(state, decision.phase))(decision.state)
 
 
 def _blank(quota: int) -> Summary:

@@ -1,10 +1,12 @@
-"""From a swept tape to the memories: advantages of the traverser, strategies of the other.
+"""From a swept tape to the memories: which sample each decision leaves where.
 
 Average-strategy samples are taken where the opponent acts, since the traverser's own visits
 follow its exploring policy rather than its strategy.
 """
 
 import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,34 +15,94 @@ from lostcities_jax.games.game import Game
 from lostcities_jax.memory import Block, Memory, Samples, add
 from lostcities_jax.regret import advantage_targets
 from lostcities_jax.traversal.lockstep import Summary
-from lostcities_jax.traversal.tape import NodeValues, Rows, Tape
+from lostcities_jax.traversal.tape import Baseline, NodeValues, Rows, Tape
 
-ADVANTAGE = "advantage"
-STRATEGY = "strategy"
+
+class Batch(NamedTuple):
+    """A device's tape of finished traversals, with all that followed from it.
+
+    Attributes:
+      tape: the tape.
+      values: its sweep, one entry a phase.
+      baselines: what the sweep was given.
+      summary: what became of the traversals.
+    """
+
+    tape: Tape
+    values: tuple[NodeValues, ...]
+    baselines: tuple[Baseline | None, ...]
+    summary: Summary
+
+
+class Decisions(NamedTuple):
+    """One cycle's decisions of one phase, B lanes: what a sample is made of."""
+
+    rows: Rows
+    values: NodeValues
+    baseline: Baseline | None
+
+
+class Target(NamedTuple):
+    """What a memory stores of decisions: info states, actions that count, and targets."""
+
+    info: jax.Array
+    legal: jax.Array
+    target: jax.Array
+
+
+def sampled_advantage(decisions: Decisions) -> Target:
+    """Unbiased regrets Q - v by importance weights, around the baseline if there is one."""
+    rows, values, baseline = decisions
+    action = rows.action.astype(jnp.int32)
+    target = advantage_targets(action, values.correction, values.node_value, rows.legal)
+    if baseline is not None:
+        target = target + baseline.action_values
+    return Target(rows.info, rows.legal, target)
+
+
+def critic_advantage(decisions: Decisions) -> Target:
+    """Regrets by the critic's values alone, without importance weights (McAleer et al. 2022,
+    ESCHER): as good as the critic, and of low variance."""
+    rows, _, baseline = decisions
+    assert baseline is not None
+    regrets = baseline.action_values - baseline.of_node[:, None]
+    return Target(rows.info, rows.legal, jnp.where(rows.legal, regrets, 0.0))
+
+
+def strategy(decisions: Decisions) -> Target:
+    """The mover's strategy."""
+    rows = decisions.rows
+    return Target(rows.info, rows.legal, rows.strategy)
+
+
+def critic_return(decisions: Decisions) -> Target:
+    """What came of the sampled action; no other action counts."""
+    rows, values, _ = decisions
+    assert rows.open_info is not None
+    actions = jnp.arange(rows.legal.shape[-1], dtype=jnp.uint8)[None]
+    is_sampled = actions == rows.action[:, None]
+    target = jnp.where(is_sampled, values.child_return[:, None], 0.0)
+    return Target(rows.open_info, is_sampled & rows.legal, target)
 
 
 def add_samples(
     game: Game,
-    kind: str,
-    player: int,
+    make_target: Callable[[Decisions], Target],
+    players: tuple[int, ...],
     memory: Memory,
-    tape: Tape,
-    values: tuple[NodeValues, ...],
-    summary: Summary,
+    batch: Batch,
     first: jax.Array,
     iteration: jax.Array,
     key: jax.Array,
 ) -> tuple[Memory, jax.Array]:
-    """Adds a player's decisions on a tape to a memory.
+    """Adds the decisions of some players on a tape to a memory.
 
     Args:
       game: the game; static.
-      kind: ADVANTAGE for targets Q - v, STRATEGY for the mover's strategy; static.
-      player: whose decisions; static.
+      make_target: one of the functions above; static.
+      players: whose decisions; static.
       memory: the memory; donate it.
-      tape: the tape of finished traversals.
-      values: its sweep.
-      summary: what became of the traversals.
+      batch: the swept tape.
       first: samples of the iteration that earlier tapes added. int32[].
       iteration: iteration stored with the samples. int32[].
       key: key of the iteration for this memory.
@@ -48,13 +110,22 @@ def add_samples(
     Returns:
       the memory, and `first` for the next tape.
     """
-    phases = game.phases_of(player)
-    decisions = summary.decisions[:, player]
+    tape, values, baselines, summary = batch
+    decisions = summary.decisions[:, jnp.array(players)]
     total = decisions.sum(dtype=jnp.int32)
-    rank_of = jnp.cumsum(decisions) - decisions
+    # Ranks run over traversals, within one over the players, then over their decisions.
+    ends = jnp.cumsum(decisions.reshape(-1)).reshape(decisions.shape)
+    starts = ends - decisions
 
     def block_at(index: jax.Array) -> Block:
-        blocks = [_block(game, kind, tape, values, k, index, rank_of) for k in phases]
+        at = functools.partial(jax.lax.dynamic_index_in_dim, index=index, keepdims=False)
+        traversal = at(tape.ends.traversal)
+        blocks = []
+        for column, player in enumerate(players):
+            for k in game.phases_of(player):
+                parts = jax.tree.map(at, (tape.rows[k], values[k], baselines[k]))
+                block = _block(game, make_target, Decisions(*parts), k)
+                blocks.append(block._replace(rank=block.rank + starts[traversal, column]))
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), *blocks)
 
     memory = add(memory, block_at, tape.length, total, first, iteration, key)
@@ -62,32 +133,16 @@ def add_samples(
 
 
 def _block(
-    game: Game,
-    kind: str,
-    tape: Tape,
-    values: tuple[NodeValues, ...],
-    k: int,
-    index: jax.Array,
-    rank_of: jax.Array,
+    game: Game, make_target: Callable[[Decisions], Target], decisions: Decisions, k: int
 ) -> Block:
-    """The decisions of phase `k` in one cycle of the tape."""
-    at = functools.partial(jax.lax.dynamic_index_in_dim, index=index, keepdims=False)
-    rows: Rows = jax.tree.map(at, tape.rows[k])
-    if kind == ADVANTAGE:
-        value: NodeValues = jax.tree.map(at, values[k])
-        target = advantage_targets(
-            rows.action.astype(jnp.int32), value.action_value, value.node_value, rows.legal
-        )
-    else:
-        target = rows.strategy
+    """The samples of phase `k` in one cycle, actions padded to the widest phase."""
     padding = ((0, 0), (0, game.max_actions - game.phases[k].num_actions))
-    return Block(
-        samples=Samples(
-            info=rows.info,
-            legal=jnp.pad(rows.legal, padding),
-            target=jnp.pad(target, padding),
-            iteration=jnp.zeros_like(rows.rank),
-        ),
-        rank=rank_of[at(tape.ends.traversal)] + rows.rank,
-        valid=rows.live,
+    made = make_target(decisions)
+    rows = decisions.rows
+    samples = Samples(
+        info=made.info,
+        legal=jnp.pad(made.legal, padding),
+        target=jnp.pad(made.target, padding),
+        iteration=jnp.zeros_like(rows.rank),
     )
+    return Block(samples, rows.rank, rows.live)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lostcities_jax.games.game import Game
-from lostcities_jax.regret import outcome_sampling_value
+from lostcities_jax.regret import sampled_value
 
 
 class Rows(NamedTuple):
@@ -25,6 +25,7 @@ class Rows(NamedTuple):
       probability: its probability under the sampling policy. float32[T, B].
       rank: how many decisions of the traversal the mover had before. int32[T, B].
       live: False where the lane had nothing to decide. bool[T, B].
+      open_info: info states with the other hand open; None without a critic. uint8[T, B, I].
     """
 
     info: jax.Array
@@ -35,6 +36,7 @@ class Rows(NamedTuple):
     probability: jax.Array
     rank: jax.Array
     live: jax.Array
+    open_info: jax.Array | None = None
 
 
 class Ends(NamedTuple):
@@ -65,14 +67,14 @@ class Tape(NamedTuple):
     length: jax.Array
 
 
-def bytes_per_lane(game: Game, capacity: int) -> int:
+def bytes_per_lane(game: Game, capacity: int, has_critic: bool = False) -> int:
     """Bytes of tape one lane needs."""
-    tape = jax.eval_shape(lambda: blank_tape(game, 1, capacity))
+    tape = jax.eval_shape(lambda: blank_tape(game, 1, capacity, has_critic))
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tape))
 
 
-def blank_tape(game: Game, width: int, capacity: int) -> Tape:
-    """A tape of `capacity` cycles for `width` lanes."""
+def blank_tape(game: Game, width: int, capacity: int, has_critic: bool = False) -> Tape:
+    """A tape of `capacity` cycles for `width` lanes, with open info states for a critic."""
 
     def blank(dtype, *shape: int) -> jax.Array:
         return jnp.zeros((capacity, width, *shape), dtype)
@@ -80,6 +82,7 @@ def blank_tape(game: Game, width: int, capacity: int) -> Tape:
     rows = tuple(
         Rows(
             info=blank(jnp.uint8, game.info_size),
+            open_info=blank(jnp.uint8, game.info_size) if has_critic else None,
             legal=blank(bool, phase.num_actions),
             strategy=blank(jnp.float32, phase.num_actions),
             action=blank(jnp.uint8),
@@ -107,37 +110,79 @@ def append(tape: Tape, rows: tuple[Rows, ...], ends: Ends) -> Tape:
     )
 
 
+class Baseline(NamedTuple):
+    """What a critic says of the decisions of one phase, from the view of their mover.
+
+    Attributes:
+      action_values: estimated value of every action, 0 for illegal ones. float32[T, B, A].
+      of_action: of the sampled action. float32[T, B].
+      of_node: mean under the strategy. float32[T, B].
+    """
+
+    action_values: jax.Array
+    of_action: jax.Array
+    of_node: jax.Array
+
+
 class NodeValues(NamedTuple):
     """Values at the decisions of one phase, from the view of its mover; float32[T, B].
 
     Attributes:
-      action_value: estimate of the sampled action's value.
+      correction: what sampling adds to the baseline of the sampled action.
       node_value: estimate of the node's value.
+      child_return: what came of the action, the critic's target.
     """
 
-    action_value: jax.Array
+    correction: jax.Array
     node_value: jax.Array
+    child_return: jax.Array
 
 
-def sweep(game: Game, tape: Tape) -> tuple[NodeValues, ...]:
-    """Carries the values of ended traversals back to every decision; one entry a phase."""
+def sweep(
+    game: Game, tape: Tape, baselines: tuple[Baseline | None, ...] | None = None, trace: float = 1.0
+) -> tuple[NodeValues, ...]:
+    """Carries the values of ended traversals back to every decision.
 
-    def step_back(value: jax.Array, cycle: tuple) -> tuple[jax.Array, tuple]:
-        rows, ends = cycle
-        value = jnp.where(ends.ended, ends.value, value)
+    Args:
+      game: the game; static.
+      tape: the tape.
+      baselines: the critic's values of each phase; none for plain outcome sampling.
+      trace: share of a later return in `child_return`, against the critic's own value; the
+        lambda of tree backup, which needs no importance weights (Precup et al. 2000).
+
+    Returns:
+      one entry a phase.
+    """
+
+    def step_back(carry: tuple[jax.Array, jax.Array], cycle: tuple) -> tuple[tuple, tuple]:
+        rows, parts, ends = cycle
+        value, later = (jnp.where(ends.ended, ends.value, part) for part in carry)
         values = []
-        for phase, row in zip(reversed(game.phases), reversed(rows), strict=True):
-            sign = 1.0 if phase.player == 0 else -1.0
-            action_value, node_value = outcome_sampling_value(
-                sign * value, row.strategy_of_action, jnp.where(row.live, row.probability, 1.0)
+        for k in reversed(range(len(game.phases))):
+            sign = 1.0 if game.phases[k].player == 0 else -1.0
+            row, (of_action, of_node) = rows[k], parts[k]
+            correction, node_value = sampled_value(
+                sign * value,
+                row.strategy_of_action,
+                jnp.where(row.live, row.probability, 1.0),
+                of_action,
+                of_node,
             )
+            values.append(NodeValues(correction, node_value, sign * later))
+            node_return = of_node + trace * row.strategy_of_action * (sign * later - of_action)
             value = jnp.where(row.live, sign * node_value, value)
-            values.append(NodeValues(action_value, node_value))
-        return value, tuple(reversed(values))
+            later = jnp.where(row.live, sign * node_return, later)
+        return (value, later), tuple(reversed(values))
 
+    nothing = jnp.zeros_like(tape.ends.value)
+    baselines = baselines or (None,) * len(game.phases)
+    parts = tuple(
+        (nothing, nothing) if baseline is None else (baseline.of_action, baseline.of_node)
+        for baseline in baselines
+    )
     scalars = tuple(
-        row._replace(info=None, legal=None, strategy=None, action=None, rank=None)
+        row._replace(info=None, open_info=None, legal=None, strategy=None, action=None, rank=None)
         for row in tape.rows
     )
-    last = jnp.zeros_like(tape.ends.value[0])
-    return jax.lax.scan(step_back, last, (scalars, tape.ends), reverse=True)[1]
+    start = (nothing[0], nothing[0])
+    return jax.lax.scan(step_back, start, (scalars, parts, tape.ends), reverse=True)[1]

@@ -1,0 +1,107 @@
+"""From a batch's tapes to the memories: the critic's values, the sweep, and the samples."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lostcities_jax.games.game import Game
+from lostcities_jax.memory import Memory, clear
+from lostcities_jax.networks import Network
+from lostcities_jax.traversal import samples
+from lostcities_jax.traversal.critic import baselines
+from lostcities_jax.traversal.lockstep import Summary
+from lostcities_jax.traversal.tape import Tape, sweep
+
+ESTIMATORS = {
+    "outcome": samples.sampled_advantage,
+    "baseline": samples.sampled_advantage,
+    "critic": samples.critic_advantage,
+}
+
+
+class Memories(NamedTuple):
+    """The memories that a batch of one traverser writes.
+
+    Attributes:
+      advantage: the traverser's advantage samples.
+      strategy: strategy samples of both players.
+      critic: samples of the newest batch; None where the estimator needs no critic.
+    """
+
+    advantage: Memory
+    strategy: Memory
+    critic: Memory | None
+
+
+def needs_critic(estimator: str) -> bool:
+    """Whether an estimator of ESTIMATORS uses a critic."""
+    return estimator != "outcome"
+
+
+def make_remember(
+    game: Game, critic: Network, estimator: str, value_scale: float, trace: float
+) -> Callable[..., Memories]:
+    """Builds `(traverser, memories, tapes, critic params, iteration, key) -> memories`.
+
+    The memories are donated. `tapes` are the devices' `(tape, summary)` in the order of
+    their traversals; critic params are None where the estimator needs none.
+    """
+
+    def add_tape(
+        traverser: int,
+        carry: tuple[Memories, jax.Array],
+        tape: Tape,
+        summary: Summary,
+        params: object,
+        iteration: jax.Array,
+        key: jax.Array,
+    ) -> tuple[Memories, jax.Array]:
+        memories, first = carry
+        values_of = (None,) * len(game.phases)
+        if needs_critic(estimator):
+            values_of = baselines(game, critic, params, tape, value_scale)
+        values = sweep(game, tape, values_of, trace)
+        batch = samples.Batch(tape, values, values_of, summary)
+        wanted = [
+            (ESTIMATORS[estimator], (traverser,), memories.advantage),
+            (samples.strategy, (1 - traverser,), memories.strategy),
+            (samples.critic_return, (0, 1), memories.critic),
+        ]
+        added, counts = [], []
+        for index, (make_target, players, old) in enumerate(wanted):
+            new, count = old, first[index]
+            if old is not None:
+                new, count = samples.add_samples(
+                    game,
+                    make_target,
+                    players,
+                    old,
+                    batch,
+                    first[index],
+                    iteration,
+                    jax.random.fold_in(key, index),
+                )
+            added.append(new)
+            counts.append(count)
+        return Memories(*added), jnp.stack(counts)
+
+    program = jax.jit(add_tape, static_argnums=0, donate_argnums=1)
+
+    def remember(
+        traverser: int,
+        memories: Memories,
+        tapes: Iterable[tuple[Tape, Summary]],
+        params: object,
+        iteration: int,
+        key: jax.Array,
+    ) -> Memories:
+        if memories.critic is not None:
+            memories = memories._replace(critic=clear(memories.critic))
+        carry = (memories, jnp.zeros((3,), jnp.int32))
+        for tape, summary in tapes:
+            carry = program(traverser, carry, tape, summary, params, jnp.int32(iteration), key)
+        return carry[0]
+
+    return remember
