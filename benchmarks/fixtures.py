@@ -84,7 +84,7 @@ def row_flops(game: Game, network: Network, params: Any) -> float:
     """Floating-point operations of one row of the network, its own head alone; mean of phases."""
     info = jnp.zeros((1, game.info_size), jnp.uint8)
     flops = [
-        matmul_flops(functools.partial(network.apply, phase=phase.head), params, info)
+        matmul_flops(lambda p, i, head=phase.head: network.apply(p, i, head), params, info)
         for phase in game.phases
     ]
     return sum(flops) / len(flops)

@@ -30,6 +30,7 @@ from lostcities_jax.config import (
     BatchWidth,
     Config,
     Count,
+    CriticConfig,
     Devices,
     LearnerConfig,
     MemoryConfig,
@@ -137,6 +138,7 @@ def _solver(flags: Flags, mesh: Mesh, factor: int) -> DeepCfr:
         network=NetworkConfig(hidden=16, layers=2),
         traversal=TraversalConfig(batch_width=flags.width, traversals=factor * flags.traversals),
         memory=MemoryConfig(advantage_capacity=50_000, strategy_capacity=50_000),
+        critic=CriticConfig(steps=factor * flags.steps, capacity=50_000),
         learner=LearnerConfig(batch_size=64, advantage_steps=factor * flags.steps),
     )
     network = make_network(config.rules, **dataclasses.asdict(config.network))
@@ -169,6 +171,7 @@ def _iterate(solver: DeepCfr, state: DeepCfrState, iteration: int) -> DeepCfrSta
         tape, summary = solver.traverse(state, player, iteration)
         state = solver.remember(state, player, iteration, tape, summary)
         state, _ = solver.fit_advantage(state, player, iteration)
+        state, _ = solver.fit_critic(state, player, iteration)
     return state
 
 

@@ -104,7 +104,8 @@ def _phase_pieces(shape: Shape, k: int, at: Position) -> tuple[list[Piece], Rows
     depth = jnp.arange(shape.width, dtype=jnp.int32)
     uniform = lockstep_lanes._decision_uniforms(keys, depth)
     # Its parameters are its outputs: what is left of the policy is regret matching.
-    policy = traversal_policy(Network(lambda key: None, lambda outputs, *_: outputs), "argmax")
+    identity = Network(lambda key: None, lambda outputs, *_: outputs, lambda outputs, _: outputs)
+    policy = traversal_policy(identity, "argmax")
 
     # A piece is repeated with the same keys on purpose, so it takes their words.
     def draw(words: jax.Array, depth: jax.Array) -> jax.Array:

@@ -141,11 +141,9 @@ def all_heads(
 
     A batch mixes phases; the game says which head an info state belongs to.
     """
-    heads = {phase.head: phase.num_actions for phase in game.phases}
     outputs = jnp.zeros(legal.shape, jnp.float32)
     own_head = game.head_of(info)
-    for head, num_actions in heads.items():
-        padding = ((0, 0), (0, legal.shape[-1] - num_actions))
-        row = jnp.pad(network.apply(params, info, head), padding)
-        outputs = jnp.where((own_head == head)[:, None], row, outputs)
+    for head, row in enumerate(network.apply_heads(params, info)):
+        padded = jnp.pad(row, ((0, 0), (0, legal.shape[-1] - row.shape[-1])))
+        outputs = jnp.where((own_head == head)[:, None], padded, outputs)
     return outputs

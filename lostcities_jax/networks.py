@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from lostcities_jax.arrays import along_last
 from lostcities_jax.features import Features, encode
 from lostcities_jax.info_state import packed_size, unpack
 from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, Rules
@@ -21,12 +23,14 @@ class Network(NamedTuple):
 
     Attributes:
       init: `key -> params`; consumes the key.
-      apply: `(params, packed uint8[B, I], phase) -> float32[B, A]` with the actions of
-        `phase` (static): 2H card actions or 1 + C draws.
+      apply: `(params, packed uint8[B, I], head) -> float32[B, A]` with the actions of
+        `head` (static): 2H card actions or 1 + C draws.
+      apply_heads: `(params, packed) -> (card actions, draws)`, both for every row.
     """
 
     init: Callable[[jax.Array], Any]
     apply: Callable[..., jax.Array]
+    apply_heads: Callable[..., tuple[jax.Array, jax.Array]]
 
 
 class Mlp(nn.Module):
@@ -74,12 +78,13 @@ class ColorShared(nn.Module):
     def _by_slot(self, by_type: jax.Array, slots: jax.Array) -> jax.Array:
         """Reads plays and discards of card types at the hand's slots; float32[..., 2H]."""
         lanes, types = by_type.shape[:-2], self.rules.colors * self.rules.faces
-        # An empty slot reads some other card's row; it is never a legal action.
-        types_held = jnp.minimum(slots, types - 1).astype(jnp.int32)
+        # A selection and not a gather, whose gradient is a scatter: slow on a CPU.
+        all_types = along_last(np.arange(types, dtype=np.uint8), slots.ndim + 1)
+        is_held = slots[..., None] == all_types
         plays, discards = jnp.split(by_type, 2, axis=-1)
         return jnp.concatenate(
             [
-                jnp.take_along_axis(head.reshape(*lanes, types), types_held, axis=-1)
+                jnp.where(is_held, head.reshape(*lanes, 1, types), 0.0).sum(-1)
                 for head in (plays, discards)
             ],
             axis=-1,
@@ -98,12 +103,16 @@ def make_network(rules: Rules, kind: str, hidden: int, layers: int) -> Network:
         info = unpack(rules, packed)
         return module.init(key, encode(rules, info), info.hand)["params"]
 
-    def apply(params: Any, packed: jax.Array, phase: int) -> jax.Array:
+    def apply_heads(params: Any, packed: jax.Array) -> tuple[jax.Array, jax.Array]:
         info = unpack(rules, packed)
         card, draw = module.apply({"params": params}, encode(rules, info), info.hand)
-        return {CARD_PHASE: card, DRAW_PHASE: draw}[phase]
+        return card, draw
 
-    return Network(init, apply)
+    def apply(params: Any, packed: jax.Array, head: int) -> jax.Array:
+        card, draw = apply_heads(params, packed)
+        return {CARD_PHASE: card, DRAW_PHASE: draw}[head]
+
+    return Network(init, apply, apply_heads)
 
 
 def _zero_dense(features: int, name: str) -> nn.Dense:

@@ -6,17 +6,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from traversal_helpers import decisions, phase_arrays, seats, table_policy, uniform_policy
+from traversal_helpers import (
+    arbitrary_baselines,
+    decisions,
+    phase_arrays,
+    seats,
+    table_policy,
+    uniform_policy,
+)
 
 from lostcities_jax import reference
 from lostcities_jax.cards import all_cards, card_type
+from lostcities_jax.engine import column_bits, scores
 from lostcities_jax.games.lost_cities import lost_cities
+from lostcities_jax.info_state import unpack
 from lostcities_jax.rules import CLASSIC, MINI, Rules
 from lostcities_jax.state import deal_from_deck
 from lostcities_jax.traversal.lockstep import Plan, traverse
 from lostcities_jax.traversal.sharded import sharded_traverse
 from lostcities_jax.traversal.statistics import statistics
-from lostcities_jax.traversal.tape import bytes_per_lane
+from lostcities_jax.traversal.tape import bytes_per_lane, sweep
 
 SMALL = Rules(colors=3, ranks=5, wagers=1, hand=4, penalty=-10, bonus_cards=4, bonus=10)
 
@@ -187,9 +196,13 @@ def policy_by_path(rules, deck):
     return policy, lambda path: np.asarray(observe_of[len(path) % 4](state_after(path))).tobytes()
 
 
+@pytest.mark.parametrize("has_baseline", [False, True])
 @pytest.mark.parametrize("player", [0, 1])
-def test_targets_average_to_the_exact_counterfactual_regrets(player):
-    """Both seats of MINI to the end of the game, against values enumerated in plain Python."""
+def test_targets_average_to_the_exact_counterfactual_regrets(player, has_baseline):
+    """Both seats of MINI to the end of the game, against values enumerated in plain Python.
+
+    A baseline changes no expectation, also one that is plainly wrong.
+    """
     rules, quota = MINI, 40_000
     game = lost_cities(rules)
     deck = [int(card) for card in np.random.default_rng(5).permutation(all_cards(rules))]
@@ -197,7 +210,8 @@ def test_targets_average_to_the_exact_counterfactual_regrets(player):
     plan = Plan(1000, quota)
     initial = repeat_deck(deck, rules, quota)
     tape, _ = run(game, table_policy, plan, player, epsilon=0.5, initial=initial)
-    found = phase_arrays(game, tape, game.phases_of(player)[0])
+    baselines = arbitrary_baselines(tape) if has_baseline else None
+    found = phase_arrays(game, tape, game.phases_of(player)[0], baselines)
     infos = np.array([info.tobytes() for info in found["info"]])
     paths = [()]
     if player == 1:  # its first decision, after every turn of player 0 that the deck allows
@@ -250,3 +264,58 @@ def test_bytes_of_tape_follow_from_its_rows():
     per_draw_row = 113 + 6 + 6 * 4 + 1 + 4 + 4 + 4 + 1
     per_cycle = 2 * (per_card_row + per_draw_row) + 4 + 1 + 4
     assert bytes_per_lane(game, 100) == 100 * per_cycle + 4
+
+
+def test_the_critic_is_taught_the_return_or_its_own_value_of_the_next_decision():
+    """Trace 1 passes a game's result to every decision, trace 0 the next node's baseline."""
+    game = lost_cities(SMALL)
+    tape, _ = run(game, table_policy, Plan(4, 4), 0)
+    length = int(tape.length)
+    baselines = arbitrary_baselines(tape)
+    full = jax.jit(lambda t: sweep(game, t, baselines, 1.0))(tape)
+    none = jax.jit(lambda t: sweep(game, t, baselines, 0.0))(tape)
+    ended = np.asarray(tape.ends.ended)
+    for lane in range(4):
+        end = int(np.nonzero(ended[:length, lane])[0][0])
+        result = float(tape.ends.value[end, lane])
+        for cycle in range(end + 1):
+            for k, phase in enumerate(game.phases):
+                if not bool(tape.rows[k].live[cycle, lane]):
+                    continue
+                sign = 1 if phase.player == 0 else -1
+                assert float(full[k].child_return[cycle, lane]) == sign * result
+                following = (cycle, k + 1) if k < 3 else (cycle + 1, 0)
+                is_last = following[0] > end or not bool(
+                    tape.rows[following[1]].live[following[0], lane]
+                )
+                if is_last:
+                    expected = sign * result
+                else:
+                    same = game.phases[following[1]].player == phase.player
+                    of_node = float(baselines[following[1]].of_node[following[0], lane])
+                    expected = of_node if same else -of_node
+                assert float(none[k].child_return[cycle, lane]) == pytest.approx(expected)
+
+
+def test_open_info_states_show_the_other_hand_and_nothing_of_the_deck():
+    game = lost_cities(SMALL)
+    state = game.deal(jax.random.key(0))
+    position = reference.Game(SMALL, [int(card) for card in state.deck])
+    open_info = unpack(SMALL, game.observe_open(state, 0))
+    shown = np.asarray(column_bits(SMALL, open_info.other_known)[1]).sum()
+    wagers = np.asarray(column_bits(SMALL, open_info.other_known)[0]).sum()
+    other = position.hands[1]
+    assert wagers == sum(card % SMALL.faces == 0 for card in other)
+    assert shown == sum(card % SMALL.faces != 0 for card in other)
+    rest = state.deck[2 * SMALL.hand :][::-1]
+    shuffled = state._replace(deck=jnp.concatenate([state.deck[: 2 * SMALL.hand], rest]))
+    np.testing.assert_array_equal(game.observe_open(state, 0), game.observe_open(shuffled, 0))
+
+
+def test_the_standing_of_an_info_state_is_the_score_difference_of_its_mover():
+    game = lost_cities(CLASSIC)
+    state = game.deal(jax.random.key(1))
+    for k, action in ((0, 3), (1, 0), (2, 5)):
+        state = game.step(state, k, jnp.int32(action))
+    points = scores(CLASSIC, state)
+    assert float(game.standing(game.observe(state, 3))) == float(points[1] - points[0]) != 0

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lostcities_jax.arrays import along_last
-from lostcities_jax.regret import advantage_targets
+from lostcities_jax.regret import advantage_targets, select_action
 from lostcities_jax.traversal.lockstep import Seat
-from lostcities_jax.traversal.tape import sweep
+from lostcities_jax.traversal.tape import Baseline, sweep
 
 
 def hashed_weights(info, num_actions):
@@ -44,13 +44,26 @@ def seats(traverser, epsilon):
     )
 
 
-def phase_arrays(game, tape, k):
+def arbitrary_baselines(tape):
+    """Action values that follow from the info states and have nothing to do with the game."""
+    baselines = []
+    for rows in tape.rows:
+        guesses = hashed_weights(rows.info[..., ::-1], rows.legal.shape[-1]) - 8.0
+        values = jnp.where(rows.legal, guesses, 0.0)
+        of_action = select_action(values, rows.action.astype(jnp.int32))
+        baselines.append(Baseline(values, of_action, (rows.strategy * values).sum(-1)))
+    return tuple(baselines)
+
+
+def phase_arrays(game, tape, k, baselines=None):
     """The live decisions of one phase on a tape, as NumPy arrays by name."""
-    values = _sweep(game, tape)[k]
+    values = _sweep(game, tape, baselines)[k]
     rows = tape.rows[k]
     targets = advantage_targets(
         rows.action.astype(jnp.int32), values.correction, values.node_value, rows.legal
     )
+    if baselines is not None:
+        targets = targets + baselines[k].action_values
     fields = {
         "traversal": tape.ends.traversal,
         "rank": rows.rank,
@@ -80,5 +93,5 @@ def decisions(game, tape, player):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _sweep(game, tape):
-    return sweep(game, tape)
+def _sweep(game, tape, baselines):
+    return sweep(game, tape, baselines)

@@ -40,6 +40,7 @@ class Game(NamedTuple):
       observe: `(state, k) -> uint8[I]`, the mover's packed info state.
       observe_open: `(state, k) -> uint8[I]`, the same if nothing but chance were hidden.
       head_of: `uint8[..., I] -> uint8[...]`, the head that packed info states belong to.
+      standing: `uint8[..., I] -> float32[...]`, the mover's payoff if the game ended now.
       is_terminal: `state -> bool[]`.
       is_timeout: `state -> bool[]`, ended by a limit on length.
       value: `state -> float32[]`, player 0's payoff as the game stands.
@@ -55,6 +56,7 @@ class Game(NamedTuple):
     observe: Callable[[GameState, int], jax.Array]
     observe_open: Callable[[GameState, int], jax.Array]
     head_of: Callable[[jax.Array], jax.Array]
+    standing: Callable[[jax.Array], jax.Array]
     is_terminal: Callable[[GameState], jax.Array]
     is_timeout: Callable[[GameState], jax.Array]
     value: Callable[[GameState], jax.Array]

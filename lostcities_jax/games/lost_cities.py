@@ -36,6 +36,14 @@ def lost_cities(rules: Rules) -> Game:
         points = engine.scores(rules, state)
         return (points[0] - points[1]).astype(jnp.float32)
 
+    def standing(packed: jax.Array) -> jax.Array:
+        info = unpack(rules, packed)
+        own, other = (
+            engine.column_scores(rules, columns).sum(-1)
+            for columns in (info.own_expeditions, info.other_expeditions)
+        )
+        return (own - other).astype(jnp.float32)
+
     return Game(
         name="Lost Cities",
         phases=phases,
@@ -47,6 +55,7 @@ def lost_cities(rules: Rules) -> Game:
         observe=lambda state, k: pack(observe(state, phases[k].player)),
         observe_open=lambda state, k: pack(observe_open(rules, state, phases[k].player)),
         head_of=lambda packed: unpack(rules, packed).phase,
+        standing=standing,
         is_terminal=functools.partial(engine.is_terminal, rules),
         is_timeout=functools.partial(engine.is_timeout, rules),
         value=value,

@@ -1,5 +1,6 @@
 """From a batch's tapes to the memories: the critic's values, the sweep, and the samples."""
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -49,6 +50,8 @@ def make_remember(
     their traversals; critic params are None where the estimator needs none.
     """
 
+    critic_return = functools.partial(samples.critic_return, game)
+
     def add_tape(
         traverser: int,
         carry: tuple[Memories, jax.Array],
@@ -67,7 +70,7 @@ def make_remember(
         wanted = [
             (ESTIMATORS[estimator], (traverser,), memories.advantage),
             (samples.strategy, (1 - traverser,), memories.strategy),
-            (samples.critic_return, (0, 1), memories.critic),
+            (critic_return, (0, 1), memories.critic),
         ]
         added, counts = [], []
         for index, (make_target, players, old) in enumerate(wanted):

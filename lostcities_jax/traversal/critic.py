@@ -1,7 +1,8 @@
 """What the critic says of the decisions on a tape.
 
 The critic is a network over open info states: it sees both hands, as a baseline may, and
-the policies it helps to train never see what it says at play time.
+the policies it helps to train never see what it says at play time. It values what is still
+to come; the score as it stands is added to that.
 """
 
 import functools
@@ -22,7 +23,7 @@ def baselines(
 
     Args:
       game: the game; static.
-      critic: the network; its outputs times `value_scale` are points; static.
+      critic: the network; its outputs times `value_scale` are points to come; static.
       params: its parameters.
       tape: a tape with open info states; only its written cycles are evaluated.
       value_scale: points that an output of 1 means; static.
@@ -40,8 +41,9 @@ def _phase_baseline(
     def evaluate(index: jax.Array, baseline: Baseline) -> Baseline:
         at = functools.partial(jax.lax.dynamic_index_in_dim, index=index, keepdims=False)
         row: Rows = jax.tree.map(at, rows)
-        outputs = value_scale * critic.apply(params, row.open_info, head)
-        action_values = jnp.where(row.legal, outputs, 0.0)
+        to_come = value_scale * critic.apply(params, row.open_info, head)
+        values = game.standing(row.open_info)[:, None] + to_come
+        action_values = jnp.where(row.legal, values, 0.0)
         new = Baseline(
             action_values=action_values,
             of_action=select_action(action_values, row.action.astype(jnp.int32)),

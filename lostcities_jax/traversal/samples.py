@@ -75,13 +75,14 @@ def strategy(decisions: Decisions) -> Target:
     return Target(rows.info, rows.legal, rows.strategy)
 
 
-def critic_return(decisions: Decisions) -> Target:
-    """What came of the sampled action; no other action counts."""
+def critic_return(game: Game, decisions: Decisions) -> Target:
+    """What was still to come of the sampled action; no other action counts."""
     rows, values, _ = decisions
     assert rows.open_info is not None
     actions = jnp.arange(rows.legal.shape[-1], dtype=jnp.uint8)[None]
     is_sampled = actions == rows.action[:, None]
-    target = jnp.where(is_sampled, values.child_return[:, None], 0.0)
+    to_come = values.child_return - game.standing(rows.open_info)
+    target = jnp.where(is_sampled, to_come[:, None], 0.0)
     return Target(rows.open_info, is_sampled & rows.legal, target)
 
 

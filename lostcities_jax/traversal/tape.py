@@ -147,8 +147,9 @@ def sweep(
       game: the game; static.
       tape: the tape.
       baselines: the critic's values of each phase; none for plain outcome sampling.
-      trace: share of a later return in `child_return`, against the critic's own value; the
-        lambda of tree backup, which needs no importance weights (Precup et al. 2000).
+      trace: share of a later return in `child_return`, against the critic's own value: the
+        lambda of the lambda-return (Sutton and Barto 2018, section 12.1), which values the
+        sampling policy, its exploration included.
 
     Returns:
       one entry a phase.
@@ -169,7 +170,7 @@ def sweep(
                 of_node,
             )
             values.append(NodeValues(correction, node_value, sign * later))
-            node_return = of_node + trace * row.strategy_of_action * (sign * later - of_action)
+            node_return = (1.0 - trace) * of_node + trace * sign * later
             value = jnp.where(row.live, sign * node_value, value)
             later = jnp.where(row.live, sign * node_return, later)
         return (value, later), tuple(reversed(values))
