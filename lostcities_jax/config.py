@@ -61,9 +61,9 @@ class TraversalConfig:
       max_depth: decisions after which a traversal is cut; 0 for no limit.
     """
 
-    batch_width: BatchWidth = 1024
-    traversals: Count = 4096
-    epsilon: Annotated[float, Field(gt=0, le=1)] = 0.3
+    batch_width: BatchWidth = 256
+    traversals: Count = 512
+    epsilon: Annotated[float, Field(gt=0, le=1)] = 0.1
     opponent: Literal["current", "average"] = "current"
     fallback: Literal["argmax", "uniform"] = "argmax"
     estimator: Literal["outcome", "baseline", "critic"] = "critic"
@@ -80,9 +80,9 @@ class CriticConfig:
       capacity: samples of the newest batch to fit to.
     """
 
-    steps: Count = 200
+    steps: Count = 150
     trace: Annotated[float, Field(ge=0, le=1)] = 0.9
-    capacity: Count = 300_000
+    capacity: Count = 200_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,14 +115,14 @@ class LearnerConfig:
     """
 
     batch_size: Count = 1024
-    advantage_steps: Count = 300
-    strategy_steps: Count = 2000
-    learning_rate: Annotated[float, Field(gt=0, le=1)] = 1e-3
+    advantage_steps: Count = 100
+    strategy_steps: Count = 500
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 2e-3
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
     max_grad_norm: Positive = 1.0
     weighting: Literal["none", "lcfr", "dcfr"] = "lcfr"
     warm_start: bool = True
-    target_scale: Positive = 100.0
+    target_scale: Positive = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +135,7 @@ class EvaluationConfig:
       opponents: rule-based players to meet.
     """
 
-    every: CountOrZero = 10
+    every: CountOrZero = 20
     games: Games = 1000
     opponents: tuple[Opponent, ...] = typing.get_args(Opponent)
 
@@ -149,7 +149,7 @@ class CheckpointConfig:
       keep: newest checkpoints to keep.
     """
 
-    every: Count = 10
+    every: Count = 20
     keep: Count = 2
 
 
@@ -180,7 +180,7 @@ class Config:
     """
 
     seed: Seed = 0
-    iterations: Count = 200
+    iterations: Count = 60
     devices: Devices = "auto"
     rules: Rules = CLASSIC
     network: NetworkConfig = NetworkConfig()

@@ -114,13 +114,12 @@ def _iterate(run: Run, state: DeepCfrState, iteration: int) -> DeepCfrState:
     if is_evaluated:
         with timer.phase("evaluation"):
             values |= _evaluate(run, state, is_last)
-    if is_saved:
-        run.progress.phase("checkpoint")
-        with timer.phase("checkpoint"):
-            _save(run, state, iteration)
     traversal = _traversal_metrics(run.game, batches, timer.seconds["traversal"])
     values |= traversal | _memory_metrics(state) | timer.metrics()
     run.metrics.write(iteration, values)
+    if is_saved:  # after the metrics, which a resumed run cuts back to its checkpoint
+        run.progress.phase("checkpoint")
+        _save(run, state, iteration)
     run.progress.advance(traversal["traversal/nodes_per_second"])
     return state
 

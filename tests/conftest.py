@@ -2,9 +2,12 @@
 
 import functools
 import os
+import tempfile
 
 # JAX reads this when it is imported; a machine with an accelerator may choose otherwise.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Runs that repeat another's programs, in whichever worker, need not compile them again.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", tempfile.mkdtemp(prefix="lostcities-tests-"))
 
 import random
 

@@ -68,7 +68,7 @@ def test_cut_after_one_decision_it_learns_to_discard(estimator):
     config = dataclasses.replace(
         CONFIG,
         traversal=TraversalConfig(
-            batch_width=128, traversals=2048, max_depth=1, epsilon=0.5, estimator=estimator
+            batch_width=128, traversals=1024, max_depth=1, epsilon=0.5, estimator=estimator
         ),
         memory=MemoryConfig(advantage_capacity=20_000, strategy_capacity=20_000),
         learner=LearnerConfig(

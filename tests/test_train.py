@@ -18,6 +18,7 @@ network: {kind: color_shared, hidden: 8, layers: 2}
 traversal: {batch_width: 8, traversals: 16}
 memory: {advantage_capacity: 700, strategy_capacity: 700}
 learner: {batch_size: 32, advantage_steps: 5, strategy_steps: 5}
+critic: {steps: 5, capacity: 500}
 evaluation: {every: 0, games: 4, opponents: [random, balanced]}
 checkpoint: {every: 1, keep: 4}
 rules: {colors: 3, ranks: 5, wagers: 1, hand: 4, max_turns: 30}
@@ -180,7 +181,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(
     for iteration in (3, 4):
         shutil.rmtree(resumed / "checkpoints" / str(iteration))
     config = (resumed / "config.yaml").read_text()
-    config = config.replace("target_scale: 100.0", "target_scale: 1.0e-30")
+    config = config.replace("target_scale: 30.0", "target_scale: 1.0e-30")
     assert "1.0e-30" in config
     (resumed / "config.yaml").write_text(config)
     code, error = outcome(train.main, ["--resume", "--run-dir", resumed], capsys)

@@ -10,6 +10,7 @@ from lostcities_jax.devices import memory_limit_bytes
 from lostcities_jax.errors import UserError
 from lostcities_jax.games.game import Game
 from lostcities_jax.solvers.deep_cfr import traversal_plan
+from lostcities_jax.solvers.remembering import needs_critic
 from lostcities_jax.traversal.lockstep import Plan
 from lostcities_jax.traversal.sharded import device_plan
 from lostcities_jax.traversal.tape import bytes_per_lane
@@ -38,8 +39,8 @@ def check_feasible(config: Config, game: Game, mesh: Mesh) -> None:
         raise UserError(
             f"memory.advantage_capacity is {config.memory.advantage_capacity} and "
             f"memory.strategy_capacity {config.memory.strategy_capacity}, which need "
-            f"{_gigabytes(needed)}; allowed: {usable // each} samples in the three memories "
-            f"together, in {_gigabytes(usable)}"
+            f"{_gigabytes(needed)}; allowed: {usable // each} samples in all memories "
+            f"together (critic.capacity included), in {_gigabytes(usable)}"
         )
     free = usable - needed
     wanted = _tape_bytes(game, plan, mesh)
@@ -63,11 +64,10 @@ def _tape_bytes(game: Game, plan: Plan, mesh: Mesh) -> int:
 
 def _memory_bytes(config: Config, game: Game) -> int:
     """Bytes of all memories, on the first device."""
-    capacities = (
-        config.memory.advantage_capacity,
-        config.memory.advantage_capacity,
-        config.memory.strategy_capacity,
-    )
+    sizes, critic = config.memory, config.critic
+    capacities = [sizes.advantage_capacity, sizes.advantage_capacity, sizes.strategy_capacity]
+    if needs_critic(config.traversal.estimator):
+        capacities.append(critic.capacity)
     return sum(memory.bytes_needed(capacity, *_item(game)) for capacity in capacities)
 
 

@@ -41,6 +41,7 @@ def _phase_baseline(
     def evaluate(index: jax.Array, baseline: Baseline) -> Baseline:
         at = functools.partial(jax.lax.dynamic_index_in_dim, index=index, keepdims=False)
         row: Rows = jax.tree.map(at, rows)
+        assert row.open_info is not None
         to_come = value_scale * critic.apply(params, row.open_info, head)
         values = game.standing(row.open_info)[:, None] + to_come
         action_values = jnp.where(row.legal, values, 0.0)
