@@ -135,7 +135,7 @@ class EvaluationConfig:
       opponents: rule-based players to meet.
     """
 
-    every: CountOrZero = 20
+    every: CountOrZero = 15
     games: Games = 1000
     opponents: tuple[Opponent, ...] = typing.get_args(Opponent)
 
@@ -149,7 +149,7 @@ class CheckpointConfig:
       keep: newest checkpoints to keep.
     """
 
-    every: Count = 20
+    every: Count = 15
     keep: Count = 2
 
 
@@ -180,7 +180,7 @@ class Config:
     """
 
     seed: Seed = 0
-    iterations: Count = 60
+    iterations: Count = 45
     devices: Devices = "auto"
     rules: Rules = CLASSIC
     network: NetworkConfig = NetworkConfig()

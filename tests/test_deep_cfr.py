@@ -38,9 +38,9 @@ def make(config, devices=1):
     return game, network, make_deep_cfr(config, game, network, mesh)
 
 
-def remembered(width, devices):
+def remembered(width, devices, opponent="current"):
     """The memories after a first iteration, in which every network is the uniform policy."""
-    sizes = dataclasses.replace(CONFIG.traversal, batch_width=width)
+    sizes = dataclasses.replace(CONFIG.traversal, batch_width=width, opponent=opponent)
     _, _, solver = make(dataclasses.replace(CONFIG, traversal=sizes), devices)
     state = solver.init()
     for player in (0, 1):
@@ -60,6 +60,29 @@ def test_the_memories_do_not_depend_on_width_or_devices(narrow, width, devices):
     ):
         np.testing.assert_array_equal(left, right)
     assert int(narrow[0].seen[0]) > CONFIG.memory.advantage_capacity  # slots were replaced
+
+
+def test_an_untrained_average_strategy_is_the_same_opponent_as_an_untrained_current_one(narrow):
+    for left, right in zip(
+        jax.tree.leaves(narrow), jax.tree.leaves(remembered(2, 1, "average")), strict=True
+    ):
+        np.testing.assert_array_equal(left, right)
+
+
+def test_the_average_strategy_plays_the_opponent_when_it_is_asked_to():
+    """A strategy network that always discards: then the opponent opens no expedition."""
+    sizes = dataclasses.replace(CONFIG.traversal, opponent="average")
+    game, _, solver = make(dataclasses.replace(CONFIG, traversal=sizes))
+    state = solver.init()
+    params = jax.tree.map(lambda leaf: leaf, state.strategy.params)
+    params["card_head"]["bias"] = params["card_head"]["bias"].at[: RULES.faces].set(-50.0)
+    state = state._replace(strategy=state.strategy._replace(params=params))
+    tape, _ = solver.traverse(state, 0, 1)
+    card_phase_of_opponent = game.phases_of(1)[0]
+    rows = jax.device_get(tape.rows[card_phase_of_opponent])
+    assert (rows.action[rows.live] >= RULES.hand).all()
+    own = jax.device_get(tape.rows[game.phases_of(0)[0]])
+    assert (own.action[own.live] < RULES.hand).mean() > 0.2
 
 
 @pytest.mark.parametrize("estimator", ["outcome", "baseline", "critic"])
