@@ -88,7 +88,7 @@ class EvaluateArguments:
       batch_width: games played in lockstep.
       policy: strategy a checkpoint plays: its average, or that of its last iteration.
       rules: rules of matches between bots; a checkpoint brings its own.
-      devices: devices to use, or "auto" for all of them.
+      devices: auto (all GPUs, else one CPU device for each core), gpu, or cpu:N.
       replay: show this recorded game instead.
       json: also write the results to this file.
     """

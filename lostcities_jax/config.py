@@ -168,7 +168,7 @@ class Config:
     Attributes:
       seed: seed of every random draw of the run.
       iterations: iterations; each updates both players.
-      devices: devices to use, or "auto" for all of them.
+      devices: auto (all GPUs, else one CPU device for each core), gpu, or cpu:N.
       rules: rules of the game.
       network: shape of the networks.
       traversal: sampling of the game tree.

@@ -4,6 +4,7 @@ The same parameters shape serves advantages and average-strategy logits. Last la
 at zero, so an untrained network is the uniform policy.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -94,8 +95,12 @@ class ColorShared(nn.Module):
 KINDS = {"mlp": Mlp, "color_shared": ColorShared}
 
 
+@functools.cache
 def make_network(rules: Rules, kind: str, hidden: int, layers: int) -> Network:
-    """Builds the network of a configuration; `kind` is a key of `KINDS`."""
+    """Builds the network of a configuration; `kind` is a key of `KINDS`.
+
+    Cached, so that networks of one shape share compiled programs.
+    """
     module = KINDS[kind](rules=rules, hidden=hidden, layers=layers)
 
     def init(key: jax.Array) -> Any:

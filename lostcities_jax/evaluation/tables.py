@@ -9,7 +9,7 @@ import rich.table
 from lostcities_jax.evaluation.matches import MatchResult
 
 _LEFT = ("opponent", "play")
-_WIDTH = 104
+_WIDTH = 116
 
 
 def print_results(console: rich.console.Console, name: str, results: Sequence[MatchResult]) -> None:
