@@ -23,7 +23,7 @@ def device_plan(plan: Plan, num_devices: int) -> Plan:
     """The share of each of `num_devices`; raises ValueError if the width does not divide."""
     if plan.width % num_devices:
         raise ValueError(
-            f"batch width is {plan.width}; allowed: a multiple of the {num_devices} devices"
+            f"batch_width is {plan.width}; allowed: a multiple of the {num_devices} devices"
         )
     return dataclasses.replace(
         plan, width=plan.width // num_devices, quota=-(-plan.quota // num_devices)
