@@ -3,8 +3,8 @@
 One iteration updates both players: each in turn is the traverser of a batch of traversals,
 whose decisions go to its advantage memory and the other player's to the strategy memory;
 then its advantage network and the critic are fitted. The strategy network, the average
-policy, is fitted when somebody asks for it. Each step is one compiled program; between steps nothing but
-parameters, counters and the tape's handle passes through the host.
+policy, is fitted when somebody asks for it. Each step is one compiled program; between steps
+nothing but parameters, counters and the tape's handle passes through the host.
 """
 
 import functools
