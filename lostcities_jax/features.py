@@ -53,7 +53,7 @@ def encode(rules: Rules, info: InfoState) -> Features:
     columns = [
         hand * open_to_own / copies,
         is_top & (open_to_own | open_to_other),
-        _amounts(rules, info, hand * open_to_own, tops),
+        _amounts(rules, info, hand * open_to_own),
     ]
     return Features(cards=_join(cards), columns=_join(columns), table=_table_features(rules, info))
 
@@ -83,8 +83,8 @@ def open_faces(rules: Rules, columns: jax.Array) -> jax.Array:
     return (columns[..., None] >> along_last(bit, columns.ndim + 1)) == 0
 
 
-def _amounts(rules: Rules, info: InfoState, playable: jax.Array, tops: jax.Array) -> jax.Array:
-    """Sums of each colour: both expeditions, playable cards, pile; float32[..., C, 11]."""
+def _amounts(rules: Rules, info: InfoState, playable: jax.Array) -> jax.Array:
+    """Sums of each colour: both expeditions, playable cards, barred pile; float32[..., C, 11]."""
     values = face_values(rules)
     total = max(int(values.sum()), 1)
     colors = np.arange(rules.colors, dtype=np.uint8)
