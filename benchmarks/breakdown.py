@@ -25,11 +25,11 @@ from benchmarks.harness import (
 )
 from benchmarks.pieces import Piece, Shape, make_pieces, make_seats
 from lostcities_jax.cli import Preset
-from lostcities_jax.config import BatchWidth, Count, Positive, Seed, checked
 from lostcities_jax.errors import run_command
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.rules import PRESETS
-from lostcities_jax.solvers.deep_cfr import traversal_policy
+from lostcities_jax.settings import BatchWidth, Count, Positive, Seed, checked
+from lostcities_jax.solvers.opponents import traversal_policy
 from lostcities_jax.traversal.lockstep import Plan, Seat, traverse
 from lostcities_jax.traversal.tape import Tape
 
@@ -138,7 +138,8 @@ def _whole_cycle(shape: Shape, flags: Flags) -> tuple[list[float], float]:
     keys = [jax.random.fold_in(key, repeat) for repeat in range(flags.repeats + 1)]
 
     def run(seats: tuple[Seat, Seat], key: jax.Array) -> Tape:
-        return traverse(game, policy, plan, seats, key, jnp.int32(0), jnp.int32(plan.quota))[0]
+        first, count = jnp.int32(0), jnp.int32(plan.quota)
+        return traverse(game, (policy, policy), plan, seats, key, first, count)[0]
 
     compiled, compile_seconds = compile_ahead(run, seats, keys[0])
     rates = measure_rates(

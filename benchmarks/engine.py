@@ -25,7 +25,6 @@ from benchmarks.harness import (
 )
 from benchmarks.limits import copy_limit
 from lostcities_jax.cli import Preset
-from lostcities_jax.config import BatchWidth, Count, Positive, Seed, checked
 from lostcities_jax.errors import run_command
 from lostcities_jax.features import encode
 from lostcities_jax.games.lost_cities import lost_cities
@@ -33,6 +32,7 @@ from lostcities_jax.info_state import unpack
 from lostcities_jax.regret import uniform_strategy
 from lostcities_jax.rollout import Match, Played, Player, play_match
 from lostcities_jax.rules import PRESETS, Rules
+from lostcities_jax.settings import BatchWidth, Count, Positive, Seed, checked
 
 NAME = "engine"
 

@@ -14,13 +14,13 @@ from benchmarks.harness import Measurement, Report, device_meshes, measure_rates
 from benchmarks.limits import matmul_limit
 from lostcities_jax.cli import Preset
 from lostcities_jax.compile_clock import CompileClock
-from lostcities_jax.config import BatchWidth, Count, Games, Opponent, Positive, Seed, checked
 from lostcities_jax.errors import run_command
 from lostcities_jax.evaluation.agents import Agent, average_agent, bot_agent
 from lostcities_jax.evaluation.matches import MatchResult, play_pair
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import make_network
 from lostcities_jax.rules import PRESETS, Rules
+from lostcities_jax.settings import BatchWidth, Count, Games, Opponent, Positive, Seed, checked
 
 NAME = "evaluation"
 
@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> None:
     flags = parse_flags(Flags, argv, NAME)
     limit = matmul_limit(device_meshes(()))
     rules = PRESETS[flags.rules]
-    network = make_network(rules, flags.network, flags.hidden, flags.layers)
+    network = make_network(lost_cities(rules), flags.network, flags.hidden, flags.layers)
     params = choosing_params(network, flags.seed)
     flops = row_flops(lost_cities(rules), network, params)
     bot = bot_agent(rules, flags.bot)

@@ -26,7 +26,11 @@ from jax.sharding import Mesh
 from benchmarks.harness import Measurement, Report, device_meshes, parse_flags
 from lostcities_jax import memory
 from lostcities_jax.cli import Preset
-from lostcities_jax.config import (
+from lostcities_jax.errors import UserError, run_command
+from lostcities_jax.games.lost_cities import lost_cities
+from lostcities_jax.networks import make_network
+from lostcities_jax.rules import PRESETS
+from lostcities_jax.settings import (
     BatchWidth,
     Config,
     Count,
@@ -39,10 +43,6 @@ from lostcities_jax.config import (
     TraversalConfig,
     checked,
 )
-from lostcities_jax.errors import UserError, run_command
-from lostcities_jax.games.lost_cities import lost_cities
-from lostcities_jax.networks import make_network
-from lostcities_jax.rules import PRESETS
 from lostcities_jax.solvers.deep_cfr import DeepCfr, DeepCfrState, make_deep_cfr
 
 NAME = "host_transfers"
@@ -141,8 +141,9 @@ def _solver(flags: Flags, mesh: Mesh, factor: int) -> DeepCfr:
         critic=CriticConfig(steps=factor * flags.steps, capacity=50_000),
         learner=LearnerConfig(batch_size=64, advantage_steps=factor * flags.steps),
     )
-    network = make_network(config.rules, **dataclasses.asdict(config.network))
-    return make_deep_cfr(config, lost_cities(config.rules), network, mesh)
+    game = lost_cities(config.rules)
+    network = make_network(game, **dataclasses.asdict(config.network))
+    return make_deep_cfr(config, game, network, mesh)
 
 
 def _measurement(

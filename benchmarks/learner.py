@@ -23,13 +23,13 @@ from benchmarks.harness import (
 )
 from benchmarks.limits import Limit, matmul_flops, matmul_limit
 from lostcities_jax.cli import Preset
-from lostcities_jax.config import Count, LearnerConfig, Positive, Seed, checked
 from lostcities_jax.errors import run_command
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.learner import make_learner, make_optimizer, squared_error
 from lostcities_jax.memory import Memory
 from lostcities_jax.networks import make_network
 from lostcities_jax.rules import PRESETS
+from lostcities_jax.settings import Count, LearnerConfig, Positive, Seed, checked
 
 NAME = "learner"
 
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> None:
 def _measure(flags: Flags, limit: Limit) -> Measurement:
     rules, settings = PRESETS[flags.rules], LearnerConfig()
     game = lost_cities(rules)
-    network = make_network(rules, flags.network, flags.hidden, flags.layers)
+    network = make_network(lost_cities(rules), flags.network, flags.hidden, flags.layers)
     optimizer = make_optimizer(
         settings.learning_rate, settings.weight_decay, settings.max_grad_norm
     )

@@ -24,11 +24,11 @@ from benchmarks.harness import (
 from benchmarks.limits import Limit, copy_limit
 from lostcities_jax import memory
 from lostcities_jax.cli import Preset
-from lostcities_jax.config import Count, Positive, Seed, checked
 from lostcities_jax.errors import run_command
 from lostcities_jax.games.game import Game
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.rules import PRESETS
+from lostcities_jax.settings import Count, Positive, Seed, checked
 
 NAME = "memory"
 MOST_BYTES = 1e9

@@ -17,7 +17,7 @@ from lostcities_jax.lanes import Lanes, deal_episodes, episode_keys, refill
 from lostcities_jax.networks import KINDS, Network, make_network
 from lostcities_jax.regret import explore, sample_action, select_action
 from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, Rules
-from lostcities_jax.solvers.deep_cfr import SeatParams, traversal_policy
+from lostcities_jax.solvers.opponents import SeatParams, traversal_policy
 from lostcities_jax.traversal import lockstep
 from lostcities_jax.traversal.lockstep import Seat, Summary
 from lostcities_jax.traversal.tape import Ends, Rows, Tape, append, blank_tape
@@ -69,7 +69,7 @@ class Shape:
     @property
     def network(self) -> Network:
         """The network of both seats."""
-        return make_network(self.rules, self.kind, self.hidden, self.layers)
+        return make_network(lost_cities(self.rules), self.kind, self.hidden, self.layers)
 
 
 @functools.cache
@@ -79,7 +79,10 @@ def make_seats(shape: Shape) -> tuple[Seat, Seat]:
         SeatParams(choosing_params(shape.network, shape.seed + player), jnp.asarray(False))
         for player in (0, 1)
     ]
-    return Seat(params[0], jnp.float32(0.3)), Seat(params[1], jnp.float32(0))
+    return (
+        Seat(params[0], jnp.float32(0.3), jnp.asarray(True)),
+        Seat(params[1], jnp.float32(0), jnp.asarray(False)),
+    )
 
 
 def make_pieces(shape: Shape) -> list[Piece]:

@@ -25,14 +25,14 @@ from benchmarks.harness import (
 )
 from benchmarks.limits import Limit, matmul_limit
 from lostcities_jax.cli import Preset
-from lostcities_jax.config import BatchWidth, Count, Devices, Positive, Seed, checked
 from lostcities_jax.devices import memory_limit_bytes
 from lostcities_jax.errors import run_command
 from lostcities_jax.games.game import Game
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import make_network
 from lostcities_jax.rules import PRESETS
-from lostcities_jax.solvers.deep_cfr import SeatParams, traversal_policy
+from lostcities_jax.settings import BatchWidth, Count, Devices, Positive, Seed, checked
+from lostcities_jax.solvers.opponents import SeatParams, traversal_policy
 from lostcities_jax.traversal.lockstep import Plan, Seat, Summary, TraversalPolicy
 from lostcities_jax.traversal.sharded import device_plan, sharded_traverse
 from lostcities_jax.traversal.statistics import Statistics, statistics
@@ -113,14 +113,17 @@ def main(argv: Sequence[str]) -> None:
 def _setup(flags: Flags, meshes: Sequence[Mesh]) -> _Setup:
     rules = PRESETS[flags.rules]
     game = lost_cities(rules)
-    network = make_network(rules, flags.network, flags.hidden, flags.layers)
+    network = make_network(lost_cities(rules), flags.network, flags.hidden, flags.layers)
     params = [choosing_params(network, flags.seed + player) for player in (0, 1)]
     traverser, opponent = (SeatParams(one, jnp.asarray(False)) for one in params)
     return _Setup(
         flags=flags,
         game=game,
         policy=traversal_policy(network, "argmax"),
-        seats=(Seat(traverser, jnp.float32(flags.epsilon)), Seat(opponent, jnp.float32(0))),
+        seats=(
+            Seat(traverser, jnp.float32(flags.epsilon), jnp.asarray(True)),
+            Seat(opponent, jnp.float32(0), jnp.asarray(False)),
+        ),
         limit=matmul_limit(meshes),
         flops_per_row=row_flops(game, network, params[0]),
     )
@@ -139,7 +142,7 @@ def _refusal(game: Game, plan: Plan, mesh: Mesh) -> str:
     device = mesh.devices.flat[0]
     memory = memory_limit_bytes(device)
     tapes = mesh.size if device.platform == "cpu" else 1
-    needed = tapes * share.width * bytes_per_lane(game, share.tape_cycles(game))
+    needed = tapes * share.width * bytes_per_lane(game, share.cycles(game))
     if memory is not None and needed > _MEMORY_SHARE * memory:
         return f"its tape takes {needed / 1e9:.1f} GB, more than half of {memory / 1e9:.1f} GB"
     return ""
@@ -147,7 +150,7 @@ def _refusal(game: Game, plan: Plan, mesh: Mesh) -> str:
 
 def _measure(setup: _Setup, width: int, mesh: Mesh) -> Measurement:
     flags, plan = setup.flags, _plan(setup.flags, width)
-    run = sharded_traverse(setup.game, setup.policy, plan, mesh)
+    run = sharded_traverse(setup.game, (setup.policy, setup.policy), plan, mesh)
     key = jax.random.key(flags.seed)
     keys = [jax.random.fold_in(key, repeat) for repeat in range(flags.repeats + 1)]
     replicated = NamedSharding(mesh, PartitionSpec())

@@ -6,6 +6,8 @@ that loses least: a play loses the cards it skips, a discard what the card was w
 oneself and what it gives away. Bots read the info state alone, so they cannot peek.
 """
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -14,7 +16,7 @@ import numpy as np
 
 from lostcities_jax.cards import face_values
 from lostcities_jax.features import column_counts, hand_counts, open_faces, pile_counts
-from lostcities_jax.info_state import InfoState, pile_tops
+from lostcities_jax.info_state import InfoState, pile_tops, unpack
 from lostcities_jax.rules import CARD_PHASE, NUM_PLAYERS, Rules
 
 _IMPOSSIBLE = -1e6  # below the score of any action
@@ -367,3 +369,19 @@ def _below(amounts: jax.Array) -> jax.Array:
     """Sum over all lower faces, for each face; float32[..., R + 1]."""
     faces = amounts.shape[-1]
     return amounts @ np.triu(np.ones((faces, faces), np.float32), 1)
+
+
+@functools.cache
+def batched_bot_policy(rules: Rules) -> Callable[..., jax.Array]:
+    """`(params, packed info uint8[B, I], legal bool[B, A], head) -> probabilities [B, A]`.
+
+    Cached, so that all bots of a rule set share compiled programs.
+    """
+
+    def policy(params: BotParams, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
+        def one_lane(packed: jax.Array, mask: jax.Array) -> jax.Array:
+            return bot_policy(rules, params, unpack(rules, packed), mask, head)
+
+        return jax.vmap(one_lane)(info, legal)
+
+    return policy

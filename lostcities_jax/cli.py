@@ -14,21 +14,9 @@ from typing import Annotated, Any, Literal
 import tyro
 from pydantic import Field
 
-from lostcities_jax.config import (
-    BatchWidth,
-    Config,
-    Devices,
-    Games,
-    Opponent,
-    Seed,
-    checked,
-    config_keys,
-    config_value,
-    load_config,
-    validated,
-    with_values,
-)
+from lostcities_jax.config import config_keys, config_value, load_config, validated, with_values
 from lostcities_jax.errors import UserError, nearest, shown
+from lostcities_jax.settings import BatchWidth, Config, Devices, Games, Opponent, Seed, checked
 from lostcities_jax.strict_yaml import parse_scalar
 
 Preset = Literal["classic", "six_colors", "mini"]

@@ -41,7 +41,7 @@ class Decision(NamedTuple):
       phase: index of the phase in the cycle; static.
       info: packed info states. uint8[B, I].
       legal: legal actions. bool[B, A].
-      uniform: the decision's random number in [0, 1). float32[B].
+      uniform: the decision's random numbers in [0, 1). float32[B] or float32[B, U].
       live: False where a lane has nothing to decide. bool[B].
       state: the game states, for critics only. Batched over B.
     """
@@ -98,7 +98,6 @@ def play_cycle(
     lanes: Lanes,
     keys: jax.Array,
     decide: Callable[[Decision], tuple[jax.Array, Any]],
-    max_depth: int = 0,
 ) -> tuple[Lanes, list[Any]]:
     """Plays one cycle in every lane: each phase at full width, then counts the cycle.
 
@@ -107,42 +106,66 @@ def play_cycle(
       lanes: lanes at the start of a cycle.
       keys: each lane's episode key. key[B].
       decide: returns the actions int32[B] of a decision and a record of it.
-      max_depth: decisions after which an episode is cut; 0 for no limit.
 
     Returns:
       the lanes, inactive where the episode ended, and the records of the phases in order.
     """
     state, live, records = lanes.state, lanes.active, []
-    depth = lanes.cycle * len(game.phases)
+    first = lanes.cycle * len(game.phases)
     for k in range(len(game.phases)):
-        if max_depth:
-            live = live & (depth + k < max_depth)
-        decision = Decision(
-            phase=k,
-            info=jax.vmap(lambda s, k=k: game.observe(s, k))(state),
-            legal=jax.vmap(lambda s, k=k: game.legal(s, k))(state),
-            uniform=_decision_uniforms(keys, depth + k),
-            live=live,
-            state=state,
-        )
+        decision = look(game, state, k, live, decision_uniforms(keys, first + k))
         action, record = decide(decision)
-        moved = jax.vmap(lambda s, a, k=k: game.step(s, k, a))(state, action)
-        if max_depth:
-            moved = jax.tree.map(
-                lambda new, old, live=live: jnp.where(over_lanes(live, old), new, old), moved, state
-            )
-        state = moved
+        state = move(game, state, k, action, decision.live)
         live = live & ~jax.vmap(game.is_terminal)(state)
         records.append(record)
-    if max_depth:
-        live = live & (depth + len(game.phases) < max_depth)
     return lanes._replace(state=state, cycle=lanes.cycle + 1, active=live), records
 
 
-def _decision_uniforms(keys: jax.Array, decision: jax.Array) -> jax.Array:
-    """A number in [0, 1) for each lane, from its episode key and decision index."""
+def look(game: Game, state: GameState, k: int, live: jax.Array, uniform: jax.Array) -> Decision:
+    """What the movers of phase `k` see in the lanes that are `live` and have it to decide."""
+    if not game.in_step:
+        live = live & jax.vmap(lambda s: game.is_turn(s, k))(state)
+    return Decision(
+        phase=k,
+        info=jax.vmap(lambda s: game.observe(s, k))(state),
+        legal=jax.vmap(lambda s: game.legal(s, k))(state),
+        uniform=uniform,
+        live=live,
+        state=state,
+    )
+
+
+def move(
+    game: Game,
+    state: GameState,
+    k: int,
+    action: jax.Array,
+    moves: jax.Array,
+    may_rest: bool = False,
+) -> GameState:
+    """Takes an action of phase `k` in the lanes that move; the others stay as they are.
+
+    With `may_rest` False, a lane that does not move must be over, or not have the turn.
+    """
+    moved = jax.vmap(lambda s, a: game.step(s, k, a))(state, action)
+    if game.in_step and not may_rest:
+        return moved  # a finished game stays as it is without a selection
+    return jax.tree.map(lambda new, old: jnp.where(over_lanes(moves, old), new, old), moved, state)
+
+
+def decision_uniforms(keys: jax.Array, decision: jax.Array, count: int = 0) -> jax.Array:
+    """Numbers in [0, 1) for each lane, from its episode key and decision index.
+
+    Returns:
+      float32[B], or float32[B, count] whose first column those are.
+    """
 
     def draw(key: jax.Array, index: jax.Array) -> jax.Array:
-        return jax.random.uniform(jax.random.fold_in(key, 1 + index))
+        key = jax.random.fold_in(key, 1 + index)
+        first = jax.random.uniform(jax.random.clone(key))
+        if count == 0:
+            return first
+        rest = jax.random.uniform(jax.random.fold_in(key, 1), (count - 1,))
+        return jnp.concatenate([first[None], rest])
 
     return jax.vmap(draw)(keys, decision)

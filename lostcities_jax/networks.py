@@ -14,9 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from lostcities_jax.arrays import along_last
-from lostcities_jax.features import Features, encode
-from lostcities_jax.info_state import packed_size, unpack
-from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, Rules
+from lostcities_jax.errors import UserError
+from lostcities_jax.features import encode
+from lostcities_jax.games.game import Game
+from lostcities_jax.info_state import unpack
+from lostcities_jax.rules import Rules
 
 
 class Network(NamedTuple):
@@ -25,31 +27,31 @@ class Network(NamedTuple):
     Attributes:
       init: `key -> params`; consumes the key.
       apply: `(params, packed uint8[B, I], head) -> float32[B, A]` with the actions of
-        `head` (static): 2H card actions or 1 + C draws.
-      apply_heads: `(params, packed) -> (card actions, draws)`, both for every row.
+        `head` (static): in Lost Cities 2H card actions or 1 + C draws.
+      apply_heads: `(params, packed) -> (head 0, head 1, ...)`, all for every row.
     """
 
     init: Callable[[jax.Array], Any]
     apply: Callable[..., jax.Array]
-    apply_heads: Callable[..., tuple[jax.Array, jax.Array]]
+    apply_heads: Callable[..., tuple[jax.Array, ...]]
 
 
 class Mlp(nn.Module):
-    """Dense layers over the card counts of all colours, one output per hand slot or pile."""
+    """Dense layers over a game's features, with one output an action of each head."""
 
-    rules: Rules
+    game: Game
     hidden: int
     layers: int
 
     @nn.compact
-    def __call__(self, features: Features, slots: jax.Array) -> tuple[jax.Array, jax.Array]:
-        del slots  # the outputs are already one per slot
-        lanes = features.table.shape[:-1]
-        x = jnp.concatenate([features.cards.reshape(*lanes, -1), features.table], axis=-1)
+    def __call__(self, packed: jax.Array) -> tuple[jax.Array, ...]:
+        x = self.game.encode(packed)
         for _ in range(self.layers):
             x = nn.relu(nn.Dense(self.hidden)(x))
-        card = _zero_dense(self.rules.num_card_actions, "card_head")(x)
-        return card, _zero_dense(self.rules.num_draw_actions, "draw_head")(x)
+        return tuple(
+            _zero_dense(size, f"{name}_head")(x)
+            for name, size in zip(self.game.heads, self.game.head_sizes, strict=True)
+        )
 
 
 class ColorShared(nn.Module):
@@ -59,12 +61,16 @@ class ColorShared(nn.Module):
     row of the card it holds.
     """
 
-    rules: Rules
+    game: Game
     hidden: int
     layers: int
 
     @nn.compact
-    def __call__(self, features: Features, slots: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, packed: jax.Array) -> tuple[jax.Array, jax.Array]:
+        rules = self.game.rules
+        assert rules is not None
+        info = unpack(rules, packed)
+        features = encode(rules, info)
         x = jnp.concatenate([features.cards, features.columns], axis=-1)
         shared = nn.Dense(self.hidden)(features.table)
         x = nn.relu(nn.Dense(self.hidden, use_bias=False)(x) + shared[..., None, :])
@@ -73,51 +79,53 @@ class ColorShared(nn.Module):
             x = nn.relu(nn.Dense(self.hidden, use_bias=False)(x) + shared[..., None, :])
         deck = _zero_dense(1, "deck_head")(x.mean(-2))
         piles = _zero_dense(1, "pile_head")(x)[..., 0]
-        by_type = _zero_dense(2 * self.rules.faces, "card_head")(x)
-        return self._by_slot(by_type, slots), jnp.concatenate([deck, piles], axis=-1)
-
-    def _by_slot(self, by_type: jax.Array, slots: jax.Array) -> jax.Array:
-        """Reads plays and discards of card types at the hand's slots; float32[..., 2H]."""
-        lanes, types = by_type.shape[:-2], self.rules.colors * self.rules.faces
-        # A selection and not a gather, whose gradient is a scatter: slow on a CPU.
-        all_types = along_last(np.arange(types, dtype=np.uint8), slots.ndim + 1)
-        is_held = slots[..., None] == all_types
-        plays, discards = jnp.split(by_type, 2, axis=-1)
-        return jnp.concatenate(
-            [
-                jnp.where(is_held, head.reshape(*lanes, 1, types), 0.0).sum(-1)
-                for head in (plays, discards)
-            ],
-            axis=-1,
-        )
+        by_type = _zero_dense(2 * rules.faces, "card_head")(x)
+        return _by_slot(rules, by_type, info.hand), jnp.concatenate([deck, piles], axis=-1)
 
 
 KINDS = {"mlp": Mlp, "color_shared": ColorShared}
 
 
 @functools.cache
-def make_network(rules: Rules, kind: str, hidden: int, layers: int) -> Network:
+def make_network(game: Game, kind: str, hidden: int, layers: int) -> Network:
     """Builds the network of a configuration; `kind` is a key of `KINDS`.
 
     Cached, so that networks of one shape share compiled programs.
+
+    Raises:
+      UserError: for a network of colours and a game without any.
     """
-    module = KINDS[kind](rules=rules, hidden=hidden, layers=layers)
+    if kind == "color_shared" and game.rules is None:
+        raise UserError(f"network.kind is {kind}; allowed for {game.name}: mlp")
+    module = KINDS[kind](game=game, hidden=hidden, layers=layers)
 
     def init(key: jax.Array) -> Any:
-        packed = jnp.zeros((1, packed_size(rules)), jnp.uint8)
-        info = unpack(rules, packed)
-        return module.init(key, encode(rules, info), info.hand)["params"]
+        return module.init(key, jnp.zeros((1, game.info_size), jnp.uint8))["params"]
 
-    def apply_heads(params: Any, packed: jax.Array) -> tuple[jax.Array, jax.Array]:
-        info = unpack(rules, packed)
-        card, draw = module.apply({"params": params}, encode(rules, info), info.hand)
-        return card, draw
+    def apply_heads(params: Any, packed: jax.Array) -> tuple[jax.Array, ...]:
+        heads: Any = module.apply({"params": params}, packed)
+        return heads
 
     def apply(params: Any, packed: jax.Array, head: int) -> jax.Array:
-        card, draw = apply_heads(params, packed)
-        return {CARD_PHASE: card, DRAW_PHASE: draw}[head]
+        return apply_heads(params, packed)[head]
 
     return Network(init, apply, apply_heads)
+
+
+def _by_slot(rules: Rules, by_type: jax.Array, slots: jax.Array) -> jax.Array:
+    """Reads plays and discards of card types at the hand's slots; float32[..., 2H]."""
+    lanes, types = by_type.shape[:-2], rules.colors * rules.faces
+    # A selection and not a gather, whose gradient is a scatter: slow on a CPU.
+    all_types = along_last(np.arange(types, dtype=np.uint8), slots.ndim + 1)
+    is_held = slots[..., None] == all_types
+    plays, discards = jnp.split(by_type, 2, axis=-1)
+    return jnp.concatenate(
+        [
+            jnp.where(is_held, head.reshape(*lanes, 1, types), 0.0).sum(-1)
+            for head in (plays, discards)
+        ],
+        axis=-1,
+    )
 
 
 def _zero_dense(features: int, name: str) -> nn.Dense:

@@ -4,6 +4,7 @@ Functions here work on the last axis, the actions of one decision, with any lead
 """
 
 import itertools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -87,37 +88,111 @@ def select_action(values: jax.Array, action: jax.Array) -> jax.Array:
     return jnp.where(chosen, values, 0.0).sum(-1)
 
 
-def sampled_value(
-    child_value: jax.Array,
-    strategy_of_action: jax.Array,
-    probability: jax.Array,
-    baseline_of_action: jax.Array,
+class Choice(NamedTuple):
+    """Which actions of a decision a traversal follows.
+
+    Attributes:
+      action: the one it follows first. int32[...].
+      explored: all that it follows. bool[..., A].
+      probability: with which each explored action was chosen to be. float32[...].
+    """
+
+    action: jax.Array
+    explored: jax.Array
+    probability: jax.Array
+
+
+def num_uniforms(branches: int, num_actions: int) -> int:
+    """Random numbers that `choose_actions` takes for a decision."""
+    return 1 + num_actions if 0 < branches < num_actions else 1
+
+
+def choose_actions(
+    branches: int,
+    strategy: jax.Array,
+    legal: jax.Array,
+    epsilon: jax.Array,
+    is_traverser: jax.Array,
+    uniforms: jax.Array,
+) -> Choice:
+    """Samples one action, or the actions that a branching traverser explores.
+
+    Args:
+      branches: static; 0 for one action of the sampling policy (outcome sampling, Lanctot et
+        al. 2009), k for k of the legal ones without replacement (robust sampling, Li et al.
+        2020), which is all of them from A on (external sampling, Lanctot et al. 2009).
+      strategy: float32[..., A].
+      legal: bool[..., A].
+      epsilon: share of uniform exploration where one action is sampled. float32[].
+      is_traverser: only the traverser branches. bool[].
+      uniforms: `num_uniforms` numbers in [0, 1). float32[..., U].
+    """
+    sampling = explore(strategy, legal, epsilon)
+    sampled = sample_action(sampling, uniforms[..., 0])
+    actions = along_last(np.arange(legal.shape[-1]), legal.ndim)
+    is_sampled = (actions == sampled[..., None]) & legal
+    probability = select_action(sampling, sampled)
+    if branches == 0:
+        return Choice(sampled, is_sampled, probability)
+    subset = legal
+    if branches < legal.shape[-1]:
+        draws = jnp.where(legal, uniforms[..., 1:], 2.0)
+        rank = (draws[..., None, :] < draws[..., :, None]).sum(-1)
+        subset = legal & (rank < branches)
+    inclusion = jnp.minimum(branches / jnp.maximum(legal.sum(-1), 1).astype(jnp.float32), 1.0)
+    first = jnp.argmax(subset, axis=-1).astype(jnp.int32)
+    return Choice(
+        jnp.where(is_traverser, first, sampled),
+        jnp.where(is_traverser, subset, is_sampled),
+        jnp.where(is_traverser, inclusion, probability),
+    )
+
+
+def node_value(
+    strategy: jax.Array,
+    choice: Choice,
+    child_values: jax.Array,
+    baseline: jax.Array,
     baseline_of_node: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Values at a node from its one sampled child of value v, corrected by a baseline b.
+    """The value of a node from its explored children's values v, around a baseline b.
 
-    With sampling policy q and strategy s, Q(a) = b(a) + 1[a sampled] (v - b(a)) / q(a) and
-    the node's value is the mean of Q under s. Both are unbiased for any b that does not
-    depend on the sample (Schmid et al. 2019, VR-MCCFR); b = 0 is plain outcome sampling
-    (Lanctot et al. 2009), and a perfect b leaves no variance.
+    With p(a) the probability that an action is explored, Q(a) = b(a) + 1[explored] (v(a) -
+    b(a)) / p(a), and the node's value is the mean of Q under the strategy. Both are unbiased for
+    any b that does not depend on the sample (Schmid et al. 2019, VR-MCCFR, equations 7 to 9);
+    b = 0 is plain sampling (Lanctot et al. 2009), and a perfect b leaves no variance.
+
+    Args:
+      strategy: the mover's strategy. float32[..., A].
+      choice: the explored actions.
+      child_values: v, from the mover's view; read where explored. float32[..., A].
+      baseline: b; zeros without one. float32[..., A].
+      baseline_of_node: mean of b under the strategy. float32[...].
 
     Returns:
-      the correction (v - b(a)) / q(a) of the sampled action, and the node's value; float32
-      like the arguments.
+      the corrections 1[explored] (v - b) / p float32[..., A], and the value float32[...].
     """
-    correction = (child_value - baseline_of_action) / probability
-    return correction, baseline_of_node + strategy_of_action * correction
+    probability = jnp.where(choice.explored, choice.probability[..., None], 1.0)
+    corrections = jnp.where(choice.explored, (child_values - baseline) / probability, 0.0)
+    return corrections, baseline_of_node + (strategy * corrections).sum(-1)
 
 
-def advantage_targets(
-    action: jax.Array, correction: jax.Array, node_value: jax.Array, legal: jax.Array
-) -> jax.Array:
-    """Q - v for *every* legal action, without the baseline's b(a): an unsampled one has -v.
+def advantage_targets(corrections: jax.Array, value: jax.Array, legal: jax.Array) -> jax.Array:
+    """Q - v for *every* legal action, without the baseline's b(a): an unexplored one has -v.
 
-    Leaving unsampled actions at 0 instead would be biased by v - s(a) v(a).
+    Leaving unexplored actions at 0 instead would be biased by v - s(a) v(a).
 
     Returns:
       float32[..., A], 0 for illegal actions; add b(a) where there is a baseline.
     """
-    sampled = jax.nn.one_hot(action, legal.shape[-1], dtype=jnp.float32)
-    return jnp.where(legal, sampled * correction[..., None] - node_value[..., None], 0.0)
+    return jnp.where(legal, corrections - value[..., None], 0.0)
+
+
+def return_shares(strategy: jax.Array, explored: jax.Array) -> jax.Array:
+    """Weight of each explored child in the return of its node; float32[..., A], sums to 1.
+
+    The strategy's own, given that one of the explored actions is taken.
+    """
+    weights = jnp.where(explored, strategy, 0.0)
+    weights = jnp.where(weights.sum(-1, keepdims=True) > 0.0, weights, explored / 1.0)
+    return weights / jnp.maximum(weights.sum(-1, keepdims=True), 1e-30)

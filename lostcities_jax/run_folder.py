@@ -5,8 +5,9 @@ import json
 import pathlib
 
 from lostcities_jax import checkpoint
-from lostcities_jax.config import Config, dump_config, load_config
+from lostcities_jax.config import dump_config, load_config
 from lostcities_jax.errors import UserError, shown
+from lostcities_jax.settings import Config
 from lostcities_jax.tracking import environment_record
 
 CONFIG_FILE = "config.yaml"

@@ -16,7 +16,6 @@ from jax.sharding import Mesh
 from lostcities_jax import checkpoint, memory, run_folder
 from lostcities_jax.cli import check_overrides, parse_train
 from lostcities_jax.compile_clock import CompileClock
-from lostcities_jax.config import Config
 from lostcities_jax.devices import select_devices
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.evaluation.agents import Agent, average_agent, bot_agent, current_agent
@@ -26,6 +25,7 @@ from lostcities_jax.games.game import Game
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.learner import LearnerState
 from lostcities_jax.networks import Network, make_network
+from lostcities_jax.settings import Config
 from lostcities_jax.solvers.deep_cfr import DeepCfr, DeepCfrState, make_deep_cfr
 from lostcities_jax.solvers.feasibility import check_feasible
 from lostcities_jax.tracking import MetricsWriter, Progress, RunLog
@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     mesh = select_devices(config.devices)
     game = lost_cities(config.rules)
     check_feasible(config, game, mesh)
-    network = make_network(config.rules, **dataclasses.asdict(config.network))
+    network = make_network(game, **dataclasses.asdict(config.network))
     solver = make_deep_cfr(config, game, network, mesh)
     if arguments.resume and run_dir is not None:
         folder = run_dir

@@ -167,14 +167,14 @@ def test_flops_count_batches_scans_and_only_what_is_needed():
 
 
 def test_a_row_counts_its_own_head_alone():
-    game, network = lost_cities(CLASSIC), make_network(CLASSIC, "mlp", 512, 3)
+    game, network = lost_cities(CLASSIC), make_network(lost_cities(CLASSIC), "mlp", 512, 3)
     params = jax.eval_shape(network.init, jax.random.key(0))
     hidden = 305 * 512 + 2 * 512 * 512
     assert row_flops(game, network, params) == 2 * hidden + 512 * (16 + 6)
 
 
 def test_choosing_params_have_no_zero_layers():
-    network = make_network(MINI, "color_shared", 4, 1)
+    network = make_network(lost_cities(MINI), "color_shared", 4, 1)
     kernels = [leaf for leaf in jax.tree.leaves(choosing_params(network, 0)) if leaf.ndim > 1]
     assert all(leaf.any() for leaf in kernels)
 

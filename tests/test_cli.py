@@ -13,9 +13,10 @@ from lostcities_jax.cli import (
     parse_evaluate,
     parse_train,
 )
-from lostcities_jax.config import Config, config_keys, dump_config, with_values
+from lostcities_jax.config import config_keys, dump_config, with_values
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.rules import PRESETS
+from lostcities_jax.settings import Config
 
 
 def error_of(*argv, parse=parse_train):

@@ -7,9 +7,6 @@ import sys
 import pytest
 
 from lostcities_jax.config import (
-    Config,
-    EvaluationConfig,
-    LearnerConfig,
     config_from_dict,
     config_keys,
     config_value,
@@ -19,6 +16,7 @@ from lostcities_jax.config import (
 )
 from lostcities_jax.errors import UserError, nearest, run_command, shown
 from lostcities_jax.rules import MINI, Rules
+from lostcities_jax.settings import Config, EvaluationConfig, LearnerConfig
 
 
 def load(tmp_path, content):

@@ -7,17 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lostcities_jax.config import (
+from lostcities_jax.games.lost_cities import lost_cities
+from lostcities_jax.networks import make_network
+from lostcities_jax.regret import masked_softmax
+from lostcities_jax.rules import CARD_PHASE, Rules
+from lostcities_jax.settings import (
     Config,
     LearnerConfig,
     MemoryConfig,
     NetworkConfig,
     TraversalConfig,
 )
-from lostcities_jax.games.lost_cities import lost_cities
-from lostcities_jax.networks import make_network
-from lostcities_jax.regret import masked_softmax
-from lostcities_jax.rules import CARD_PHASE, Rules
 from lostcities_jax.solvers.deep_cfr import make_deep_cfr
 
 RULES = Rules(colors=3, ranks=5, wagers=1, hand=4, penalty=-10, bonus_cards=4, bonus=10)
@@ -33,7 +33,7 @@ CONFIG = Config(
 
 def make(config, devices=1):
     game = lost_cities(config.rules)
-    network = make_network(config.rules, **dataclasses.asdict(config.network))
+    network = make_network(game, **dataclasses.asdict(config.network))
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("lane",))
     return game, network, make_deep_cfr(config, game, network, mesh)
 

@@ -56,7 +56,7 @@ def test_losses_count_legal_actions_only():
 
 
 GAME = lost_cities(MINI)
-NETWORK = make_network(MINI, "mlp", 32, 2)
+NETWORK = make_network(lost_cities(MINI), "mlp", 32, 2)
 
 
 def two_info_states():
@@ -109,7 +109,7 @@ def test_a_strategy_fit_finds_the_weighted_mean_strategy():
 
 @pytest.mark.parametrize("kind", ["mlp", "color_shared"])
 def test_each_sample_of_a_mixed_batch_reads_the_head_of_its_phase(kind):
-    network = make_network(MINI, kind, 8, 2)
+    network = make_network(lost_cities(MINI), kind, 8, 2)
     params = jax.tree.map(
         lambda leaf: jax.random.normal(jax.random.key(leaf.size), leaf.shape),
         network.init(jax.random.key(0)),

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import KINDS, Network, make_network
 from lostcities_jax.reference import Game
 from lostcities_jax.regret import FALLBACKS, masked_softmax, regret_matching
@@ -36,7 +37,7 @@ def games_in(random_game, rules: Rules, phase: int) -> list[Game]:
 
 @functools.cache
 def network_of(rules: Rules, kind: str) -> tuple[Network, jax.stages.Wrapped]:
-    network = make_network(rules, kind, hidden=16, layers=3)
+    network = make_network(lost_cities(rules), kind, hidden=16, layers=3)
     return network, jax.jit(network.apply, static_argnums=2)
 
 

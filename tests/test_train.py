@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from lostcities_jax import checkpoint, evaluate, train
-from lostcities_jax.config import Config, load_config
+from lostcities_jax.config import load_config
 from lostcities_jax.errors import run_command
+from lostcities_jax.settings import Config
 from lostcities_jax.tracking import read_metrics
 
 TINY = """

@@ -31,7 +31,7 @@ SMALL = Rules(colors=3, ranks=5, wagers=1, hand=4, penalty=-10, bonus_cards=4, b
 
 
 def run(game, policy, plan, traverser, seed=0, epsilon=0.4, initial=None):
-    step = jax.jit(functools.partial(traverse, game, policy, plan))
+    step = jax.jit(functools.partial(traverse, game, (policy, policy), plan))
     count = jnp.int32(plan.quota)
     key = jax.random.key(seed)
     return step(seats(traverser, epsilon), key, jnp.int32(0), count, initial=initial)
@@ -77,13 +77,14 @@ def test_a_traversal_yields_the_same_samples_on_any_number_of_devices(devices):
     game, plan = lost_cities(SMALL), Plan(8, 30)
     one = decisions(game, run(game, table_policy, plan, 0)[0], 0)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("lane",))
-    tape, summary = sharded_traverse(game, table_policy, plan, mesh)(
+    tape, summary = sharded_traverse(game, (table_policy,) * 2, plan, mesh)(
         seats(0, 0.4), jax.random.key(0)
     )
     share = -(-plan.quota // devices)
     parts = []
     for index in range(devices):
         shard = jax.tree.map(lambda leaf, i=index: leaf.addressable_shards[i].data, tape)
+        shard = shard._replace(length=shard.length[0])
         assert shard.ends.ended.shape[1] == plan.width // devices
         parts.append(decisions(game, shard, 0))
         parts[-1]["traversal"] += index * share
@@ -102,7 +103,7 @@ def test_every_started_traversal_is_finished_and_none_is_counted_twice():
 def test_statistics_add_up():
     game, plan = lost_cities(CLASSIC), Plan(16, 50)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",))
-    tape, summary = sharded_traverse(game, uniform_policy, plan, mesh)(
+    tape, summary = sharded_traverse(game, (uniform_policy,) * 2, plan, mesh)(
         seats(0, 0.4), jax.random.key(0)
     )
     stats = jax.device_get(jax.jit(functools.partial(statistics, game, plan.quota))(tape, summary))
@@ -255,13 +256,13 @@ def test_a_tape_is_long_enough_for_the_longest_games_in_every_lane():
     _, summary = run(game, pile_lover, plan, 0, epsilon=0.0)
     assert np.asarray(summary.finished).all()
     assert np.asarray(summary.timeout).mean() > 0.5
-    assert plan.tape_cycles(game) == 16 * 3
+    assert plan.cycles(game) == 16 * 3
 
 
 def test_bytes_of_tape_follow_from_its_rows():
     game = lost_cities(CLASSIC)
-    per_card_row = 113 + 16 + 16 * 4 + 1 + 4 + 4 + 4 + 1
-    per_draw_row = 113 + 6 + 6 * 4 + 1 + 4 + 4 + 4 + 1
+    per_card_row = 113 + 16 + 16 * 4 + 1 + 4 + 4 + 1
+    per_draw_row = 113 + 6 + 6 * 4 + 1 + 4 + 4 + 1
     per_cycle = 2 * (per_card_row + per_draw_row) + 4 + 1 + 4
     assert bytes_per_lane(game, 100) == 100 * per_cycle + 4
 
@@ -283,7 +284,8 @@ def test_the_critic_is_taught_the_return_or_its_own_value_of_the_next_decision()
                 if not bool(tape.rows[k].live[cycle, lane]):
                     continue
                 sign = 1 if phase.player == 0 else -1
-                assert float(full[k].child_return[cycle, lane]) == sign * result
+                action = int(tape.rows[k].action[cycle, lane])
+                assert float(full[k].child_returns[cycle, lane, action]) == sign * result
                 following = (cycle, k + 1) if k < 3 else (cycle + 1, 0)
                 is_last = following[0] > end or not bool(
                     tape.rows[following[1]].live[following[0], lane]
@@ -294,7 +296,7 @@ def test_the_critic_is_taught_the_return_or_its_own_value_of_the_next_decision()
                     same = game.phases[following[1]].player == phase.player
                     of_node = float(baselines[following[1]].of_node[following[0], lane])
                     expected = of_node if same else -of_node
-                assert float(none[k].child_return[cycle, lane]) == pytest.approx(expected)
+                assert float(none[k].child_returns[cycle, lane, action]) == pytest.approx(expected)
 
 
 def test_open_info_states_show_the_other_hand_and_nothing_of_the_deck():

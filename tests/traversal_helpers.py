@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lostcities_jax.arrays import along_last
-from lostcities_jax.regret import advantage_targets, select_action
+from lostcities_jax.regret import advantage_targets
 from lostcities_jax.traversal.lockstep import Seat
 from lostcities_jax.traversal.tape import Baseline, sweep
 
@@ -38,9 +38,10 @@ def uniform_policy(params, info, legal, head):
 
 
 def seats(traverser, epsilon):
-    """The traverser explores, the opponent does not."""
+    """The traverser explores or branches, the opponent does not."""
     return tuple(
-        Seat(None, jnp.float32(epsilon if player == traverser else 0.0)) for player in (0, 1)
+        Seat(None, jnp.float32(epsilon if is_own else 0.0), jnp.asarray(is_own))
+        for is_own in (traverser == 0, traverser == 1)
     )
 
 
@@ -50,18 +51,15 @@ def arbitrary_baselines(tape):
     for rows in tape.rows:
         guesses = hashed_weights(rows.info[..., ::-1], rows.legal.shape[-1]) - 8.0
         values = jnp.where(rows.legal, guesses, 0.0)
-        of_action = select_action(values, rows.action.astype(jnp.int32))
-        baselines.append(Baseline(values, of_action, (rows.strategy * values).sum(-1)))
+        baselines.append(Baseline(values, (rows.strategy * values).sum(-1)))
     return tuple(baselines)
 
 
-def phase_arrays(game, tape, k, baselines=None):
+def phase_arrays(game, tape, k, baselines=None, levels=0):
     """The live decisions of one phase on a tape, as NumPy arrays by name."""
-    values = _sweep(game, tape, baselines)[k]
+    values = _sweep(game, levels, tape, baselines)[k]
     rows = tape.rows[k]
-    targets = advantage_targets(
-        rows.action.astype(jnp.int32), values.correction, values.node_value, rows.legal
-    )
+    targets = advantage_targets(values.corrections, values.node_value, rows.legal)
     if baselines is not None:
         targets = targets + baselines[k].action_values
     fields = {
@@ -78,9 +76,9 @@ def phase_arrays(game, tape, k, baselines=None):
     return {name: np.asarray(field)[live] for name, field in fields.items()}
 
 
-def decisions(game, tape, player):
+def decisions(game, tape, player, levels=0):
     """All decisions of a player on a tape as arrays, ordered by traversal and rank."""
-    parts = [phase_arrays(game, tape, k) for k in game.phases_of(player)]
+    parts = [phase_arrays(game, tape, k, levels=levels) for k in game.phases_of(player)]
     width = max(part["target"].shape[-1] for part in parts)
     joined = {}
     for name in parts[0]:
@@ -92,6 +90,6 @@ def decisions(game, tape, player):
     return {name: array[order] for name, array in joined.items()}
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _sweep(game, tape, baselines):
-    return sweep(game, tape, baselines)
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _sweep(game, levels, tape, baselines):
+    return sweep(game, tape, baselines, levels=levels)

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from lostcities_jax.bots import BOTS, BotParams, bot_policy
-from lostcities_jax.info_state import unpack
+from lostcities_jax.bots import BOTS, batched_bot_policy
 from lostcities_jax.networks import Network
 from lostcities_jax.regret import masked_softmax, regret_matching
 from lostcities_jax.rollout import Policy
@@ -32,7 +31,7 @@ class Agent(NamedTuple):
 
 def bot_agent(rules: Rules, name: str) -> Agent:
     """The rule-based player of a name in BOTS; it only plays as it samples."""
-    return Agent(name, _bot_policy(rules), (BOTS[name], BOTS[name]), is_stochastic=False)
+    return Agent(name, batched_bot_policy(rules), (BOTS[name], BOTS[name]), is_stochastic=False)
 
 
 def average_agent(name: str, network: Network, params: Any) -> Agent:
@@ -43,17 +42,6 @@ def average_agent(name: str, network: Network, params: Any) -> Agent:
 def current_agent(name: str, network: Network, params: tuple[Any, Any], fallback: str) -> Agent:
     """The last iteration's strategy: regret matching on each seat's advantage network."""
     return Agent(name, _current_policy(network.apply, fallback), params)
-
-
-@functools.cache
-def _bot_policy(rules: Rules) -> Policy:
-    def policy(params: BotParams, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
-        def one_lane(packed: jax.Array, mask: jax.Array) -> jax.Array:
-            return bot_policy(rules, params, unpack(rules, packed), mask, head)
-
-        return jax.vmap(one_lane)(info, legal)
-
-    return policy
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """Agents by name: a bot, or the policy of a checkpoint."""
 
+import dataclasses
 import pathlib
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from lostcities_jax.bots import BOTS
 from lostcities_jax.config import config_from_dict
 from lostcities_jax.errors import UserError, nearest, shown
 from lostcities_jax.evaluation.agents import Agent, average_agent, bot_agent, current_agent
+from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import Network, make_network
 from lostcities_jax.rules import CLASSIC, Rules
 
@@ -60,7 +62,7 @@ def _metadata(name: str) -> checkpoint.Metadata:
 def _load(name: str, policy: str) -> Agent:
     metadata = _metadata(name)
     settings = config_from_dict({"network": dict(metadata.network)}).network
-    network = make_network(metadata.rules, settings.kind, settings.hidden, settings.layers)
+    network = make_network(lost_cities(metadata.rules), **dataclasses.asdict(settings))
     params = checkpoint.restore_policy(name, policy_template(network))
     if policy == "average":
         return average_agent(name, network, params["strategy"])

@@ -1,15 +1,21 @@
 """Lost Cities as a lockstep game: card, draw, card, draw."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lostcities_jax import engine
-from lostcities_jax.games.game import Game, Phase
+from lostcities_jax.cards import all_cards
+from lostcities_jax.features import encode
+from lostcities_jax.games.game import Deals, Game, Phase
 from lostcities_jax.info_state import observe, observe_open, pack, packed_size, unpack
 from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, NUM_PLAYERS, Rules
-from lostcities_jax.state import State, deal
+from lostcities_jax.state import State, deal, deal_from_deck
+
+_LISTED_CARDS = 7  # decks with more have too many orders to list
 
 
 @functools.cache
@@ -32,6 +38,10 @@ def lost_cities(rules: Rules) -> Game:
         half_step = engine.card_half_step if card else engine.draw_half_step
         return half_step(rules, state, phases[k].player, action)
 
+    def is_turn(state: State, k: int) -> jax.Array:
+        is_mover = engine.current_player(state) == phases[k].player
+        return is_mover & (state.phase == phases[k].head) & ~engine.is_terminal(rules, state)
+
     def value(state: State) -> jax.Array:
         points = engine.scores(rules, state)
         return (points[0] - points[1]).astype(jnp.float32)
@@ -44,19 +54,44 @@ def lost_cities(rules: Rules) -> Game:
         )
         return (own - other).astype(jnp.float32)
 
+    def flat_features(packed: jax.Array) -> jax.Array:
+        features = encode(rules, unpack(rules, packed))
+        cards = features.cards.reshape(*packed.shape[:-1], -1)
+        return jnp.concatenate([cards, features.table], axis=-1)
+
     return Game(
         name="Lost Cities",
+        heads=("card", "draw"),
         phases=phases,
         max_cycles=-(-rules.max_turns // NUM_PLAYERS),
         info_size=packed_size(rules),
         deal=functools.partial(deal, rules),
         legal=legal,
         step=step,
+        is_turn=is_turn,
         observe=lambda state, k: pack(observe(state, phases[k].player)),
         observe_open=lambda state, k: pack(observe_open(rules, state, phases[k].player)),
         head_of=lambda packed: unpack(rules, packed).phase,
+        encode=flat_features,
         standing=standing,
         is_terminal=functools.partial(engine.is_terminal, rules),
         is_timeout=functools.partial(engine.is_timeout, rules),
         value=value,
+        in_step=True,
+        all_deals=functools.partial(_all_deals, rules) if _can_list(rules) else None,
+        rules=rules,
     )
+
+
+def _can_list(rules: Rules) -> bool:
+    return rules.num_cards <= _LISTED_CARDS
+
+
+def _all_deals(rules: Rules) -> Deals:
+    """Hands in any order and decks in every order, each counted as often as it is dealt."""
+    decks = np.array(list(itertools.permutations(all_cards(rules).tolist())), np.uint8)
+    states = jax.device_get(jax.vmap(functools.partial(deal_from_deck, rules))(decks))
+    drawn = states.deck[:, rules.num_cards - rules.deck_after_deal :]
+    kinds = np.concatenate([states.hands.reshape(len(decks), -1), drawn], axis=-1)
+    _, first, copies = np.unique(kinds, axis=0, return_index=True, return_counts=True)
+    return Deals(jax.tree.map(lambda leaf: leaf[first], states), copies / copies.sum())

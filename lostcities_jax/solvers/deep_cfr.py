@@ -1,4 +1,4 @@
-"""Deep CFR (Brown et al. 2019) with lockstep outcome sampling: the steps of an iteration.
+"""Deep CFR (Brown et al. 2019) with lockstep sampling: the steps of an iteration.
 
 One iteration updates both players: each in turn is the traverser of a batch of traversals,
 whose decisions go to its advantage memory and the other player's to the strategy memory;
@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from lostcities_jax import memory
-from lostcities_jax.config import Config
+from lostcities_jax import memory, snapshots
 from lostcities_jax.games.game import Game
 from lostcities_jax.learner import (
     LearnerState,
@@ -27,14 +26,16 @@ from lostcities_jax.learner import (
     squared_error,
 )
 from lostcities_jax.networks import Network
-from lostcities_jax.regret import masked_softmax, regret_matching
+from lostcities_jax.settings import Config
+from lostcities_jax.snapshots import Snapshots
+from lostcities_jax.solvers.opponents import SeatParams, draw_from_league, seat_policies
 from lostcities_jax.solvers.remembering import Memories, make_remember, needs_critic
-from lostcities_jax.traversal.lockstep import Plan, Seat, Summary, TraversalPolicy
+from lostcities_jax.traversal.lockstep import Plan, Seat, Summary
 from lostcities_jax.traversal.sharded import sharded_traverse, shards
 from lostcities_jax.traversal.tape import Tape
 
 # Streams of random numbers folded from the run's seed.
-_INIT, _TRAVERSE, _MEMORY, _FIT = range(4)
+_INIT, _TRAVERSE, _MEMORY, _FIT, _LEAGUE, _SNAPSHOT = range(6)
 _STRATEGY, _CRITIC = 2, 3  # beside players 0 and 1, the other learners and memories
 
 
@@ -48,6 +49,7 @@ class DeepCfrState(NamedTuple):
       strategy_memory: strategy samples of both players.
       critic: the critic and its optimiser; None where the estimator needs none.
       critic_memory: samples of the newest batch; None likewise. It begins each batch empty.
+      snapshots: past advantage networks; None where none are kept.
     """
 
     advantage: tuple[LearnerState, LearnerState]
@@ -56,13 +58,7 @@ class DeepCfrState(NamedTuple):
     strategy_memory: memory.Memory
     critic: LearnerState | None
     critic_memory: memory.Memory | None
-
-
-class SeatParams(NamedTuple):
-    """Parameters of a traversal policy: regret matching, or the average strategy's softmax."""
-
-    network: Any
-    is_average: jax.Array
+    snapshots: Snapshots | None = None
 
 
 class DeepCfr(NamedTuple):
@@ -77,6 +73,8 @@ class DeepCfr(NamedTuple):
         learner of `state`.
       fit_critic: the same, after the batch of `player`; without a critic it does nothing.
       fit_strategy: `(state, iteration) -> (state, losses float32[2])`; likewise.
+      keep_snapshot: `(state, iteration) -> state`, at the end of an iteration; donates the
+        snapshots of `state`.
     """
 
     init: Callable[[], DeepCfrState]
@@ -85,6 +83,7 @@ class DeepCfr(NamedTuple):
     fit_advantage: Callable[..., tuple[DeepCfrState, jax.Array]]
     fit_critic: Callable[..., tuple[DeepCfrState, jax.Array]]
     fit_strategy: Callable[..., tuple[DeepCfrState, jax.Array]]
+    keep_snapshot: Callable[..., DeepCfrState]
 
 
 def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> DeepCfr:
@@ -109,20 +108,48 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
             strategy_memory=new(sizes.strategy_capacity),
             critic_memory=new(config.critic.capacity) if has_critic else None,
         )
+        if config.snapshots.every:
+            networks = _pair(lambda p: state.advantage[p].params)
+            state = state._replace(snapshots=snapshots.init(networks, config.snapshots.slots))
         # Bound to the device that every later step leaves it on, or all compile twice.
         return jax.device_put(state, home)
 
-    plan = traversal_plan(config)
-    run = sharded_traverse(game, traversal_policy(network, config.traversal.fallback), plan, mesh)
+    plan = traversal_plan(config, game)
+    policies = _pair(lambda traverser: seat_policies(config, game, network, traverser))
+    runs = [sharded_traverse(game, pair, plan, mesh) for pair in policies]
     replicated = NamedSharding(mesh, PartitionSpec())
+    draw = jax.jit(functools.partial(draw_from_league, config.league), static_argnums=2)
+
+    def seats_of(state: DeepCfrState, traverser: int, iteration: int) -> tuple[Seat, Seat]:
+        opponent, other = config.traversal.opponent, 1 - traverser
+        params = SeatParams(state.advantage[other].params, jnp.asarray(opponent == "average"))
+        if opponent == "average":
+            params = params._replace(network=state.strategy.params)
+        elif opponent == "league":
+            key = key_of(_LEAGUE, iteration, traverser)
+            params = params._replace(network=draw(state.snapshots, params.network, other, key))
+        seats = (
+            Seat(
+                SeatParams(state.advantage[traverser].params, jnp.asarray(False)),
+                jnp.float32(config.traversal.epsilon),
+                jnp.asarray(True),
+            ),
+            Seat(params, jnp.float32(0.0), jnp.asarray(False)),
+        )
+        return seats if traverser == 0 else seats[::-1]
 
     def traverse(state: DeepCfrState, traverser: int, iteration: int) -> tuple[Tape, Summary]:
-        seats = _seats(config, state, traverser)
+        seats = seats_of(state, traverser, iteration)
         key = key_of(_TRAVERSE, iteration, traverser)
-        return run(*jax.device_put((seats, key), replicated))
+        return runs[traverser](*jax.device_put((seats, key), replicated))
 
     add_tapes = make_remember(
-        game, network, config.traversal.estimator, config.learner.target_scale, config.critic.trace
+        game,
+        network,
+        config.traversal.estimator,
+        config.learner.target_scale,
+        config.critic.trace,
+        plan.levels(game),
     )
 
     def remember(
@@ -173,41 +200,33 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
         fitted, losses = fits.strategy(state.strategy, samples, sample_weights, key)
         return state._replace(strategy=fitted), losses
 
-    return DeepCfr(init, traverse, remember, fit_advantage, fit_critic, fit_strategy)
+    keep = jax.jit(snapshots.keep, donate_argnums=0)
+
+    def keep_snapshot(state: DeepCfrState, iteration: int) -> DeepCfrState:
+        if state.snapshots is None or iteration % config.snapshots.every:
+            return state
+        networks = _pair(lambda p: state.advantage[p].params)
+        key = key_of(_SNAPSHOT, iteration, 0)
+        kept = keep(state.snapshots, networks, jnp.int32(iteration), key)
+        return state._replace(snapshots=kept)
+
+    return DeepCfr(init, traverse, remember, fit_advantage, fit_critic, fit_strategy, keep_snapshot)
 
 
-def traversal_plan(config: Config) -> Plan:
+def traversal_plan(config: Config, game: Game) -> Plan:
     """The static sizes of a configuration's traversals."""
     sizes = config.traversal
-    has_critic = needs_critic(sizes.estimator)
-    return Plan(sizes.batch_width, sizes.traversals, sizes.max_depth, has_critic)
-
-
-def traversal_policy(network: Network, fallback: str) -> TraversalPolicy:
-    """The policy function of `SeatParams`: one program serves both kinds of policy."""
-
-    def policy(
-        params: SeatParams, info: jax.Array, legal: jax.Array, head: int
-    ) -> tuple[jax.Array, jax.Array]:
-        outputs = network.apply(params.network, info, head)
-        matched, fell_back = regret_matching(outputs, legal, fallback)
-        strategy = jnp.where(params.is_average, masked_softmax(outputs, legal), matched)
-        return strategy, fell_back & ~params.is_average
-
-    return policy
-
-
-def _seats(config: Config, state: DeepCfrState, traverser: int) -> tuple[Seat, Seat]:
-    """The traverser explores with its current strategy; the opponent plays as configured."""
-    average = config.traversal.opponent == "average"
-    seats = []
-    for player in (0, 1):
-        is_average = average and player != traverser
-        learner = state.strategy if is_average else state.advantage[player]
-        epsilon = config.traversal.epsilon if player == traverser else 0.0
-        params = SeatParams(learner.params, jnp.asarray(is_average))
-        seats.append(Seat(params, jnp.float32(epsilon)))
-    return seats[0], seats[1]
+    branches = {"outcome": 0, "robust": sizes.branches, "external": game.max_actions}
+    return Plan(
+        width=sizes.batch_width,
+        quota=sizes.traversals,
+        branches=branches[sizes.sampling],
+        max_depth=sizes.max_depth,
+        max_nodes=sizes.max_nodes,
+        has_critic=needs_critic(sizes.estimator),
+        stack_levels=sizes.stack_levels,
+        tape_cycles=sizes.tape_cycles,
+    )
 
 
 def _weights(config: Config, iteration: int, is_strategy: bool) -> jax.Array:

@@ -5,10 +5,10 @@ import dataclasses
 from jax.sharding import Mesh
 
 from lostcities_jax import memory
-from lostcities_jax.config import Config
 from lostcities_jax.devices import memory_limit_bytes
 from lostcities_jax.errors import UserError
 from lostcities_jax.games.game import Game
+from lostcities_jax.settings import Config
 from lostcities_jax.solvers.deep_cfr import traversal_plan
 from lostcities_jax.solvers.remembering import needs_critic
 from lostcities_jax.traversal.lockstep import Plan
@@ -24,7 +24,7 @@ def check_feasible(config: Config, game: Game, mesh: Mesh) -> None:
     Raises:
       UserError: names the setting, what it needs and the largest value that fits.
     """
-    plan = traversal_plan(config)
+    plan = traversal_plan(config, game)
     try:
         device_plan(plan, mesh.size)
     except ValueError as error:
@@ -59,7 +59,7 @@ def _tape_bytes(game: Game, plan: Plan, mesh: Mesh) -> int:
     """Bytes of tape in one memory: CPU devices share theirs, a GPU has its own."""
     share = device_plan(plan, mesh.size)
     devices = mesh.size if mesh.devices.flat[0].platform == "cpu" else 1
-    return devices * share.width * bytes_per_lane(game, share.tape_cycles(game), plan.has_critic)
+    return devices * share.width * bytes_per_lane(game, share.cycles(game), plan.has_critic)
 
 
 def _memory_bytes(config: Config, game: Game) -> int:

@@ -42,12 +42,18 @@ def needs_critic(estimator: str) -> bool:
 
 
 def make_remember(
-    game: Game, critic: Network, estimator: str, value_scale: float, trace: float
+    game: Game,
+    critic: Network,
+    estimator: str,
+    value_scale: float,
+    trace: float,
+    levels: int = 0,
 ) -> Callable[..., Memories]:
     """Builds `(traverser, memories, tapes, critic params, iteration, key) -> memories`.
 
     The memories are donated. `tapes` are the devices' `(tape, summary)` in the order of
-    their traversals; critic params are None where the estimator needs none.
+    their traversals; critic params are None where the estimator needs none; `levels` are
+    those of the traversal's stack.
     """
 
     critic_return = functools.partial(samples.critic_return, game)
@@ -65,7 +71,7 @@ def make_remember(
         values_of = (None,) * len(game.phases)
         if needs_critic(estimator):
             values_of = baselines(game, critic, params, tape, value_scale)
-        values = sweep(game, tape, values_of, trace)
+        values = sweep(game, tape, values_of, trace, levels)
         batch = samples.Batch(tape, values, values_of, summary)
         wanted = [
             (ESTIMATORS[estimator], (traverser,), memories.advantage),

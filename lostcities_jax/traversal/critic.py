@@ -12,7 +12,6 @@ import jax.numpy as jnp
 
 from lostcities_jax.games.game import Game
 from lostcities_jax.networks import Network
-from lostcities_jax.regret import select_action
 from lostcities_jax.traversal.tape import Baseline, Rows, Tape
 
 
@@ -47,7 +46,6 @@ def _phase_baseline(
         action_values = jnp.where(row.legal, values, 0.0)
         new = Baseline(
             action_values=action_values,
-            of_action=select_action(action_values, row.action.astype(jnp.int32)),
             of_node=(row.strategy * action_values).sum(-1),
         )
         return jax.tree.map(
@@ -58,7 +56,6 @@ def _phase_baseline(
 
     blank = Baseline(
         action_values=jnp.zeros(rows.strategy.shape, jnp.float32),
-        of_action=jnp.zeros(rows.probability.shape, jnp.float32),
         of_node=jnp.zeros(rows.probability.shape, jnp.float32),
     )
     return jax.lax.fori_loop(0, tape.length, evaluate, blank)

@@ -1,9 +1,11 @@
-"""Outcome-sampling traversal of many games in lockstep (Lanctot et al. 2009).
+"""Traversal of many games in lockstep: outcome, external and robust sampling.
 
 One loop body holds the phases of a cycle, so every lane is at the same kind of decision and
 the network sees one full-width batch for each. Both seats run the same code: the traverser
-is the seat whose sampling policy explores, and a node's value follows from its child's by
-the same rule for both (the opponent samples from its strategy, so the ratio there is 1).
+is the seat whose sampling policy explores or branches, and a node's value follows from its
+children's by the same rule for both (the opponent samples from its strategy, so the ratio there
+is 1). A lane whose path ended goes back to its stack in the next cycle, at the phase of the
+newest open decision; without branching there is no stack, and the lane takes the next traversal.
 """
 
 import dataclasses
@@ -12,19 +14,25 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from lostcities_jax.arrays import along_last, over_lanes
 from lostcities_jax.games.game import Game, GameState
 from lostcities_jax.lanes import (
     Decision,
     Lanes,
     deal_episodes,
+    decision_uniforms,
     episode_keys,
     fill_lanes,
-    play_cycle,
+    look,
+    move,
     refill,
 )
-from lostcities_jax.regret import explore, sample_action, select_action
-from lostcities_jax.traversal.tape import Ends, Rows, Tape, append, blank_tape
+from lostcities_jax.regret import Choice, choose_actions, num_uniforms
+from lostcities_jax.traversal import stack as stacks
+from lostcities_jax.traversal.stack import Stack
+from lostcities_jax.traversal.tape import Branch, Ends, Rows, Tape, append, blank_tape
 
 # (params, packed info uint8[B, I], legal bool[B, A], head) -> strategy float32[B, A] and
 # whether it fell back bool[B]
@@ -38,21 +46,48 @@ class Plan:
     Attributes:
       width: lanes, B.
       quota: traversals to start and finish.
-      max_depth: decisions after which a traversal is cut at the score as it stands; 0: none.
+      branches: actions that the traverser follows at a decision: 0 for one of its sampling
+        policy, k for k of the legal ones, see `choose_actions`.
+      max_depth: decisions of a path after which it is cut; 0: none.
+      max_nodes: decisions of a traversal after which its paths are cut; 0: none.
       has_critic: whether the tape keeps open info states.
+      stack_levels: levels of a lane's stack, S; 0: as many as can be needed.
+      tape_cycles: cycles of tape; 0: as many as can be needed, see `cycles`.
     """
 
     width: int
     quota: int
+    branches: int = 0
     max_depth: int = 0
+    max_nodes: int = 0
     has_critic: bool = False
+    stack_levels: int = 0
+    tape_cycles: int = 0
 
-    def tape_cycles(self, game: Game) -> int:
-        """Cycles that suffice for any traversals: greedy refill wastes at most one episode."""
-        episode = game.max_cycles
-        if self.max_depth:
-            episode = min(episode, -(-self.max_depth // len(game.phases)))
-        return episode * -(-self.quota // self.width)
+    def levels(self, game: Game) -> int:
+        """Levels of the stack; no path has more decisions of one player."""
+        if self.branches < 2:
+            return 0
+        own = max(len(game.phases_of(player)) for player in (0, 1)) * game.max_cycles
+        return self.stack_levels or min(own, self.max_depth or own)
+
+    def cycles(self, game: Game) -> int:
+        """Cycles of tape that suffice: greedy refill wastes at most one traversal's."""
+        path = game.max_cycles
+        if self.max_depth and game.in_step:
+            path = min(path, -(-self.max_depth // len(game.phases)))
+        return self.tape_cycles or path * self._paths(game) * -(-self.quota // self.width)
+
+    def _paths(self, game: Game) -> int:
+        """Most paths of a traversal: every decision of the traverser splits one in k."""
+        if self.branches < 2:
+            return 1
+        branches = min(self.branches, game.max_actions)
+        paths = branches ** min(self.levels(game), _COUNTED_LEVELS)
+        return min(paths, self.max_nodes * branches) if self.max_nodes else paths
+
+
+_COUNTED_LEVELS = 4  # of branching that a tape is long enough for by itself
 
 
 class Seat(NamedTuple):
@@ -61,10 +96,29 @@ class Seat(NamedTuple):
     Attributes:
       params: what the policy function takes.
       epsilon: exploration of the sampling policy: 0 for the opponent. float32[].
+      is_traverser: whether it branches. bool[].
     """
 
     params: Any
     epsilon: jax.Array
+    is_traverser: jax.Array
+
+
+class Paths(NamedTuple):
+    """Where each lane's traversal is.
+
+    Attributes:
+      live: whether the lane is on a path that has not ended; else it waits for its stack, or
+        for a traversal. bool[B].
+      depth: decisions of the path. int32[B].
+      decisions: decisions of each player in the traversal so far. int32[B, P].
+      stack: open decisions; None where no traversal branches.
+    """
+
+    live: jax.Array
+    depth: jax.Array
+    decisions: jax.Array
+    stack: Stack | None
 
 
 class Summary(NamedTuple):
@@ -72,10 +126,11 @@ class Summary(NamedTuple):
 
     Attributes:
       decisions: decisions of each player. int32[quota, P].
-      timeout: ended by the turn limit. bool[quota].
-      cut: ended by the depth limit. bool[quota].
+      timeout: a path ended by the turn limit. bool[quota].
+      cut: a path ended by the depth or node limit. bool[quota].
       finished: bool[quota]; False anywhere means the tape was too short.
       fallbacks: decisions of each player at which regret matching fell back. int32[P].
+      overflows: decisions that found no level of the stack; must be 0. int32[].
     """
 
     decisions: jax.Array
@@ -83,11 +138,19 @@ class Summary(NamedTuple):
     cut: jax.Array
     finished: jax.Array
     fallbacks: jax.Array
+    overflows: jax.Array
+
+
+class _Carry(NamedTuple):
+    lanes: Lanes
+    paths: Paths
+    tape: Tape
+    summary: Summary
 
 
 def traverse(
     game: Game,
-    policy: TraversalPolicy,
+    policies: tuple[TraversalPolicy, TraversalPolicy],
     plan: Plan,
     seats: tuple[Seat, Seat],
     key: jax.Array,
@@ -99,11 +162,11 @@ def traverse(
 
     Args:
       game: the game; static.
-      policy: the policy function of both seats; static.
+      policies: the policy functions of player 0 and player 1; static.
       plan: static sizes; `count` may be at most its quota.
       seats: how player 0 and player 1 act.
-      key: key of the iteration and traverser; every draw is folded from it and the
-        traversal's own index. Not consumed.
+      key: key of the iteration and traverser; every draw is folded from it, the
+        traversal's own index and the decision's. Not consumed.
       first: index of the first traversal within the iteration. int32[].
       count: traversals to run. int32[].
       initial: first states instead of dealt ones, batched over the quota.
@@ -113,60 +176,168 @@ def traverse(
     """
     if initial is None:
         initial = deal_episodes(game, key, first + jnp.arange(plan.quota))
-    capacity = plan.tape_cycles(game)
+    capacity = plan.cycles(game)
+    levels = plan.levels(game)
 
-    def keep_going(carry: tuple[Lanes, Tape, Summary]) -> jax.Array:
-        lanes, tape, _ = carry
-        return lanes.active.any() & (tape.length < capacity)
+    def keep_going(carry: _Carry) -> jax.Array:
+        return carry.lanes.active.any() & (carry.tape.length < capacity)
 
-    def cycle(carry: tuple[Lanes, Tape, Summary]) -> tuple[Lanes, Tape, Summary]:
-        before, tape, summary = carry
-        keys = episode_keys(key, first + before.episode)
-
-        def decide(decision: Decision) -> tuple[jax.Array, tuple[Rows, jax.Array]]:
-            return _decide(game, policy, plan, seats, before, decision)
-
-        lanes, records = play_cycle(game, before, keys, decide, plan.max_depth)
-        rows = tuple(row for row, _ in records)
-        ended = before.active & ~lanes.active
-        fallbacks = [fell_back for _, fell_back in records]
-        summary = _summarise(game, summary, rows, fallbacks, ended, lanes)
-        ends = Ends(before.episode, ended, jax.vmap(game.value)(lanes.state))
-        return refill(lanes, initial, count), append(tape, rows, ends), summary
+    def cycle(carry: _Carry) -> _Carry:
+        lanes, before, tape, summary = carry
+        keys = episode_keys(key, first + lanes.episode)
+        state, paths = lanes.state, before
+        waiting = lanes.active & ~before.live
+        rows, fallbacks = [], []
+        for k in range(len(game.phases)):
+            state, paths, waiting, row, fell_back = _half_step(
+                game, policies, plan, seats, keys, k, state, paths, waiting
+            )
+            rows.append(row)
+            fallbacks.append(fell_back)
+        has_returned = lanes.active & ~before.live & ~waiting
+        path_ended = (before.live | has_returned) & ~paths.live
+        ended = path_ended if paths.stack is None else path_ended & (paths.stack.size == 0)
+        lanes = lanes._replace(state=state, active=lanes.active & ~ended)
+        summary = _summarise(game, summary, lanes, paths, fallbacks, path_ended, ended)
+        ends = Ends(lanes.episode, path_ended, jax.vmap(game.value)(state))
+        refilled = refill(lanes, initial, count)
+        started = refilled.active & ~lanes.active
+        return _Carry(refilled, _restart(paths, started), append(tape, tuple(rows), ends), summary)
 
     lanes = fill_lanes(initial, count, plan.width)
-    tape = blank_tape(game, plan.width, capacity, plan.has_critic)
-    _, tape, summary = jax.lax.while_loop(keep_going, cycle, (lanes, tape, _blank(plan.quota)))
-    return tape, summary
+    paths = Paths(
+        live=lanes.active,
+        depth=jnp.zeros((plan.width,), jnp.int32),
+        decisions=jnp.zeros((plan.width, 2), jnp.int32),
+        stack=stacks.empty(game, lanes.state, levels) if levels else None,
+    )
+    tape = blank_tape(game, plan.width, capacity, plan.has_critic, levels > 0)
+    start = _Carry(lanes, paths, tape, _blank(plan.quota))
+    end = jax.lax.while_loop(keep_going, cycle, start)
+    summary = end.summary
+    if end.paths.stack is not None:
+        summary = summary._replace(overflows=end.paths.stack.overflows)
+    return end.tape, summary
 
 
-def _decide(
-    game: Game,
+def decide(
     policy: TraversalPolicy,
+    branches: int,
+    seat: Seat,
+    info: jax.Array,
+    legal: jax.Array,
+    uniforms: jax.Array,
+    head: int,
+) -> tuple[jax.Array, Choice, jax.Array]:
+    """What a seat does at decisions of one head: the policy call of every scheduler.
+
+    Returns:
+      strategy float32[B, A], the actions to follow, and whether regret matching fell back
+      bool[B].
+    """
+    strategy, fell_back = policy(seat.params, info, legal, head)
+    choice = choose_actions(branches, strategy, legal, seat.epsilon, seat.is_traverser, uniforms)
+    return strategy, choice, fell_back
+
+
+def _half_step(
+    game: Game,
+    policies: tuple[TraversalPolicy, TraversalPolicy],
     plan: Plan,
     seats: tuple[Seat, Seat],
-    lanes: Lanes,
-    decision: Decision,
-) -> tuple[jax.Array, tuple[Rows, jax.Array]]:
-    """Samples the actions of one phase; its tape row, and how many lanes fell back."""
-    phase = game.phases[decision.phase]
-    params, epsilon = seats[phase.player]
-    strategy, fell_back = policy(params, decision.info, decision.legal, phase.head)
-    sampling = explore(strategy, decision.legal, epsilon)
-    action = sample_action(sampling, decision.uniform)
-    own_phases = game.phases_of(phase.player)
+    keys: jax.Array,
+    k: int,
+    state: GameState,
+    paths: Paths,
+    waiting: jax.Array,
+) -> tuple[GameState, Paths, jax.Array, Rows, jax.Array]:
+    """Phase `k` of a cycle in every lane.
+
+    Returns:
+      the states, the paths, the lanes that still wait for a phase to return at, the tape row,
+      and how many lanes fell back.
+    """
+    phase = game.phases[k]
+    uniforms = decision_uniforms(
+        keys, paths.decisions.sum(-1), num_uniforms(plan.branches, phase.num_actions)
+    )
+    decision = look(game, state, k, paths.live, uniforms)
+    strategy, choice, fell_back = decide(
+        policies[phase.player],
+        plan.branches,
+        seats[phase.player],
+        decision.info,
+        decision.legal,
+        uniforms,
+        phase.head,
+    )
+    decides = decision.live
     row = Rows(
         info=decision.info,
         open_info=_observe_open(game, decision) if plan.has_critic else None,
         legal=decision.legal,
         strategy=strategy,
-        action=action,
-        strategy_of_action=select_action(strategy, action),
-        probability=select_action(sampling, action),
-        rank=lanes.cycle * len(own_phases) + own_phases.index(decision.phase),
-        live=decision.live,
+        action=choice.action,
+        probability=choice.probability,
+        rank=paths.decisions[:, phase.player],
+        live=decides,
     )
-    return action, (row, (fell_back & decision.live).sum(dtype=jnp.int32))
+    paths = _count(paths, decides, phase.player)
+    action, moves, live = choice.action, decides, paths.live
+    if paths.stack is not None:
+        paths, row, state, action, is_due = _branch(k, paths, row, choice, state, waiting)
+        waiting = waiting & ~is_due
+        moves, live = decides | is_due, live | is_due
+    may_rest = bool(plan.max_depth or plan.max_nodes or paths.stack is not None)
+    state = move(game, state, k, action, moves, may_rest)
+    live = live & ~jax.vmap(game.is_terminal)(state)
+    if plan.max_depth:
+        live = live & (paths.depth < plan.max_depth)
+    if plan.max_nodes:
+        live = live & (paths.decisions.sum(-1) < plan.max_nodes)
+    fallbacks = (fell_back & decides).sum(dtype=jnp.int32)
+    return state, paths._replace(live=live), waiting, row, fallbacks
+
+
+def _branch(
+    k: int, paths: Paths, row: Rows, choice: Choice, state: GameState, waiting: jax.Array
+) -> tuple[Paths, Rows, GameState, jax.Array, jax.Array]:
+    """Leaves other actions on the stack, and takes up those of the lanes that wait.
+
+    Returns:
+      paths, row, and the state, action and presence of the lanes that return.
+    """
+    stack = paths.stack
+    assert stack is not None
+    actions = along_last(np.arange(choice.explored.shape[-1]), 2)
+    rest = choice.explored & (actions != choice.action[:, None])
+    pushes = row.live & rest.any(-1)
+    level = jnp.where(pushes, stack.size, jnp.maximum(stack.size - 1, 0)).astype(jnp.uint8)
+    stack = stacks.push(stack, pushes, state, k, paths.depth, rest)
+    stack, back = stacks.pop(stack, waiting, k)
+    action = jnp.where(back.is_due, back.action, choice.action)
+    branch = Branch(choice.explored, level, back.is_due)
+    state = jax.tree.map(
+        lambda old, new: jnp.where(over_lanes(back.is_due, old), old, new), back.state, state
+    )
+    paths = paths._replace(stack=stack, depth=jnp.where(back.is_due, back.depth, paths.depth))
+    return paths, row._replace(action=action, branch=branch), state, action, back.is_due
+
+
+def _count(paths: Paths, decides: jax.Array, player: int) -> Paths:
+    own = along_last(np.arange(2) == player, 2)
+    return paths._replace(
+        depth=paths.depth + decides, decisions=paths.decisions + (own & decides[:, None])
+    )
+
+
+def _restart(paths: Paths, started: jax.Array) -> Paths:
+    """Paths of lanes that began another traversal."""
+    return paths._replace(
+        live=paths.live | started,
+        depth=jnp.where(started, 0, paths.depth),
+        decisions=jnp.where(started[:, None], 0, paths.decisions),
+    )
 
 
 def _observe_open(game: Game, decision: Decision) -> jax.Array:
@@ -181,34 +352,31 @@ def _blank(quota: int) -> Summary:
         cut=flags,
         finished=flags,
         fallbacks=jnp.zeros((2,), jnp.int32),
+        overflows=jnp.int32(0),
     )
 
 
 def _summarise(
     game: Game,
     summary: Summary,
-    rows: tuple[Rows, ...],
-    fallbacks: list[jax.Array],
-    ended: jax.Array,
     lanes: Lanes,
+    paths: Paths,
+    fallbacks: list[jax.Array],
+    path_ended: jax.Array,
+    ended: jax.Array,
 ) -> Summary:
-    """Enters the traversals that ended in a cycle."""
-    decided = jnp.stack(
-        [
-            sum(rows[k].live.astype(jnp.int32) for k in game.phases_of(player))
-            + (lanes.cycle - 1) * len(game.phases_of(player))
-            for player in (0, 1)
-        ],
-        axis=-1,
-    )
+    """Enters the paths and traversals that ended in a cycle."""
+    quota = summary.finished.shape[0]
     # Lanes that did not end write behind the last entry, which drops the write.
-    at = jnp.where(ended, lanes.episode, summary.finished.shape[0])
+    at_path = jnp.where(path_ended, lanes.episode, quota)
+    at_end = jnp.where(ended, lanes.episode, quota)
     over = jax.vmap(game.is_terminal)(lanes.state)
+    timeout = jax.vmap(game.is_timeout)(lanes.state)
     fell_back = [sum(fallbacks[k] for k in game.phases_of(player)) for player in (0, 1)]
-    return Summary(
-        decisions=summary.decisions.at[at].set(decided, mode="drop"),
-        timeout=summary.timeout.at[at].set(jax.vmap(game.is_timeout)(lanes.state), mode="drop"),
-        cut=summary.cut.at[at].set(~over, mode="drop"),
-        finished=summary.finished.at[at].set(True, mode="drop"),
+    return summary._replace(
+        decisions=summary.decisions.at[at_end].set(paths.decisions, mode="drop"),
+        timeout=summary.timeout.at[at_path].max(timeout, mode="drop"),
+        cut=summary.cut.at[at_path].max(~over, mode="drop"),
+        finished=summary.finished.at[at_end].set(True, mode="drop"),
         fallbacks=summary.fallbacks + jnp.stack(fell_back),
     )

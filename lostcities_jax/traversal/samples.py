@@ -51,18 +51,23 @@ class Target(NamedTuple):
 
 
 def sampled_advantage(decisions: Decisions) -> Target:
-    """Unbiased regrets Q - v by importance weights, around the baseline if there is one."""
+    """Regrets Q - v by importance weights, around the baseline if there is one: unbiased.
+
+    Without a baseline the sampled counterfactual regrets of Lanctot et al. 2009 (equation 10
+    divided by the reach of the others, as the info state was reached by sampling it); with one
+    those of Schmid et al. 2019 (VR-MCCFR, equation 13), learned as in Steinberger et al. 2020
+    (DREAM, section 4).
+    """
     rows, values, baseline = decisions
-    action = rows.action.astype(jnp.int32)
-    target = advantage_targets(action, values.correction, values.node_value, rows.legal)
+    target = advantage_targets(values.corrections, values.node_value, rows.legal)
     if baseline is not None:
         target = target + baseline.action_values
     return Target(rows.info, rows.legal, target)
 
 
 def critic_advantage(decisions: Decisions) -> Target:
-    """Regrets by the critic's values alone, without importance weights (McAleer et al. 2022,
-    ESCHER): as good as the critic, and of low variance."""
+    """Regrets by the critic's values alone, without importance weights: as good as the critic,
+    and of low variance (McAleer et al. 2023, ESCHER, equation 6)."""
     rows, _, baseline = decisions
     assert baseline is not None
     regrets = baseline.action_values - baseline.of_node[:, None]
@@ -76,14 +81,12 @@ def strategy(decisions: Decisions) -> Target:
 
 
 def critic_return(game: Game, decisions: Decisions) -> Target:
-    """What was still to come of the sampled action; no other action counts."""
+    """What was still to come of the explored actions; no other action counts."""
     rows, values, _ = decisions
-    assert rows.open_info is not None
-    actions = jnp.arange(rows.legal.shape[-1], dtype=jnp.uint8)[None]
-    is_sampled = actions == rows.action[:, None]
-    to_come = values.child_return - game.standing(rows.open_info)
-    target = jnp.where(is_sampled, to_come[:, None], 0.0)
-    return Target(rows.open_info, is_sampled & rows.legal, target)
+    assert rows.open_info is not None and values.child_returns is not None
+    explored = rows.explored()
+    to_come = values.child_returns - game.standing(rows.open_info)[:, None]
+    return Target(rows.open_info, explored, jnp.where(explored, to_come, 0.0))
 
 
 def add_samples(

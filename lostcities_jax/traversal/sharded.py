@@ -30,7 +30,9 @@ def device_plan(plan: Plan, num_devices: int) -> Plan:
     )
 
 
-def sharded_traverse(game: Game, policy: TraversalPolicy, plan: Plan, mesh: Mesh) -> Traverse:
+def sharded_traverse(
+    game: Game, policies: tuple[TraversalPolicy, TraversalPolicy], plan: Plan, mesh: Mesh
+) -> Traverse:
     """Builds `(seats, key) -> (tape, summary)` over a one-dimensional mesh of lanes.
 
     Every device has its own tape and summary, sharded along the lane axis and the
@@ -43,9 +45,11 @@ def sharded_traverse(game: Game, policy: TraversalPolicy, plan: Plan, mesh: Mesh
     def on_device(seats: tuple[Seat, Seat], key: jax.Array) -> tuple[Tape, Summary]:
         first = jax.lax.axis_index(axis).astype(jnp.int32) * share.quota
         count = jnp.clip(plan.quota - first, 0, share.quota)
-        tape, summary = traverse(game, policy, share, seats, key, first, count)
+        tape, summary = traverse(game, policies, share, seats, key, first, count)
         tape = tape._replace(length=tape.length[None])
-        return tape, summary._replace(fallbacks=summary.fallbacks[None])
+        return tape, summary._replace(
+            fallbacks=summary.fallbacks[None], overflows=summary.overflows[None]
+        )
 
     by_lane, by_device = PartitionSpec(None, axis), PartitionSpec(axis)
     return jax.jit(
@@ -68,5 +72,7 @@ def shards(tape: Tape, summary: Summary, device: Any) -> Iterator[tuple[Tape, Su
         )
         yield (
             tape_shard._replace(length=tape_shard.length[0]),
-            summary_shard._replace(fallbacks=summary_shard.fallbacks[0]),
+            summary_shard._replace(
+                fallbacks=summary_shard.fallbacks[0], overflows=summary_shard.overflows[0]
+            ),
         )

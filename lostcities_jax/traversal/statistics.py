@@ -17,10 +17,11 @@ class Statistics(NamedTuple):
 
     Attributes:
       nodes: decisions of both players.
-      terminals: traversals that ended by the rules other than the turn limit.
-      timeouts: traversals ended by the turn limit.
-      cutoffs: traversals cut by the depth limit.
+      terminals: traversals whose paths all ended by the rules other than the turn limit.
+      timeouts: traversals with a path ended by the turn limit.
+      cutoffs: traversals with a path cut by the depth or node limit.
       unfinished: traversals left when the tape was full; must be 0.
+      overflows: decisions that found no level of the stack; must be 0.
       fallbacks: decisions at which regret matching fell back.
       half_steps: network calls, all devices together.
       rows: rows of those calls, idle lanes included.
@@ -32,6 +33,7 @@ class Statistics(NamedTuple):
     timeouts: jax.Array
     cutoffs: jax.Array
     unfinished: jax.Array
+    overflows: jax.Array
     fallbacks: jax.Array
     half_steps: jax.Array
     rows: jax.Array
@@ -60,6 +62,7 @@ def statistics(game: Game, quota: int, tape: Tape, summary: Summary) -> Statisti
         timeouts=count(summary.timeout),
         cutoffs=count(summary.cut),
         unfinished=quota - count(finished),
+        overflows=summary.overflows.sum(),
         fallbacks=summary.fallbacks.sum(),
         half_steps=half_steps,
         rows=half_steps * lanes_per_device,

@@ -1,0 +1,249 @@
+"""The settings of a training run: frozen dataclasses whose defaults are the shipped config.
+
+A setting is one field below: its type is its check, its docstring line its `--help` text.
+"""
+
+import dataclasses
+import typing
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, with_config
+
+from lostcities_jax.rules import CLASSIC, Rules
+
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+CountOrZero = Annotated[int, Field(ge=0, le=10**9)]
+BatchWidth = Annotated[int, Field(ge=1, le=2**20)]
+Games = Annotated[int, Field(ge=2, le=10**9, multiple_of=2)]
+Devices = Annotated[str, Field(min_length=1, max_length=100)]
+Positive = Annotated[float, Field(gt=0, le=1e6)]
+Weight = Annotated[float, Field(ge=0, le=1e6)]
+Opponent = Literal["random", "discard-only", "cautious", "balanced", "aggressive", "noisy"]
+TraversalOpponent = Literal[
+    "current",
+    "average",
+    "league",
+    "random",
+    "discard-only",
+    "cautious",
+    "balanced",
+    "aggressive",
+    "noisy",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig:
+    """Shape of the advantage and strategy networks.
+
+    Attributes:
+      kind: mlp over flat features, or one network shared by all colours.
+      hidden: units of a hidden layer.
+      layers: hidden layers.
+    """
+
+    kind: Literal["mlp", "color_shared"] = "color_shared"
+    hidden: Annotated[int, Field(ge=1, le=16384)] = 64
+    layers: Annotated[int, Field(ge=1, le=64)] = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class TraversalConfig:
+    """How an iteration samples the game tree.
+
+    Attributes:
+      batch_width: lanes that walk the game in lockstep.
+      traversals: traversals per player and iteration.
+      epsilon: share of uniform exploration in the traverser's sampling policy.
+      sampling: actions the traverser follows: one by its sampling policy, all, or some.
+      branches: how many of the legal actions robust sampling follows.
+      opponent: policy the opponent samples from: its current or average strategy, a past one
+        drawn for each batch by the weights of `league`, or a rule-based player.
+      fallback: strategy where no advantage is positive.
+      estimator: of regrets: by importance weights alone, around a critic's values, or by
+        those values alone.
+      max_depth: decisions after which a path is cut; 0 for no limit.
+      max_nodes: decisions of a traversal after which its paths are cut; 0 for no limit.
+      cut_value: of a cut path: the score as it stands, or the mean of rollouts from there.
+      rollouts: games played out from a cut.
+      rollout_policy: rule-based player that plays them.
+      stack_levels: open decisions a lane has room for; 0 for as many as can be needed.
+      tape_cycles: cycles of decisions a tape has room for; 0 for an estimate.
+      scheduler: how traversals share the machine; all give the same samples.
+    """
+
+    batch_width: BatchWidth = 256
+    traversals: Count = 512
+    epsilon: Annotated[float, Field(gt=0, le=1)] = 0.1
+    sampling: Literal["outcome", "external", "robust"] = "outcome"
+    branches: Count = 2
+    opponent: TraversalOpponent = "current"
+    fallback: Literal["argmax", "uniform"] = "argmax"
+    estimator: Literal["outcome", "baseline", "critic"] = "critic"
+    max_depth: CountOrZero = 0
+    max_nodes: CountOrZero = 0
+    cut_value: Literal["score", "rollouts"] = "score"
+    rollouts: Count = 4
+    rollout_policy: Opponent = "balanced"
+    stack_levels: Annotated[int, Field(ge=0, le=255)] = 0
+    tape_cycles: CountOrZero = 0
+    scheduler: Literal["lockstep", "recursive", "interleaved", "server"] = "lockstep"
+
+
+@dataclasses.dataclass(frozen=True)
+class SnapshotConfig:
+    """Past strategies that are kept, for a league of opponents or for their exact mixture.
+
+    Attributes:
+      every: iterations between snapshots; 0 for none.
+      slots: snapshots kept; of more, a uniform sample.
+    """
+
+    every: CountOrZero = 0
+    slots: Count = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class LeagueConfig:
+    """Weights with which a batch's opponent is drawn for `traversal.opponent: league`.
+
+    Attributes:
+      current: of the current strategy.
+      recent: of the newer half of the snapshots.
+      older: of the other half.
+      anchor: of the oldest snapshot.
+    """
+
+    current: Weight = 0.5
+    recent: Weight = 0.3
+    older: Weight = 0.15
+    anchor: Weight = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class CriticConfig:
+    """The network that values actions with both hands open; only some estimators use it.
+
+    Attributes:
+      steps: steps of each fit, after every batch of traversals.
+      trace: share of the sampled return in its targets, against its own value (lambda).
+      capacity: samples of the newest batch to fit to.
+    """
+
+    steps: Count = 150
+    trace: Annotated[float, Field(ge=0, le=1)] = 0.9
+    capacity: Count = 200_000
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryConfig:
+    """Size of the reservoirs.
+
+    Attributes:
+      advantage_capacity: samples each player's advantage memory holds.
+      strategy_capacity: samples the strategy memory holds.
+    """
+
+    advantage_capacity: Count = 500_000
+    strategy_capacity: Count = 500_000
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnerConfig:
+    """How the networks are fitted to the reservoirs.
+
+    Attributes:
+      batch_size: samples of one step.
+      advantage_steps: steps per advantage network and iteration.
+      strategy_steps: steps of each fit of the strategy network.
+      learning_rate: of AdamW.
+      weight_decay: of AdamW.
+      max_grad_norm: norm the gradient is clipped to.
+      weighting: weight of a sample by the iteration it comes from.
+      warm_start: go on from the last iteration's advantage network, not from a new one.
+      target_scale: points that make 1.0 of a regression target.
+    """
+
+    batch_size: Count = 1024
+    advantage_steps: Count = 100
+    strategy_steps: Count = 500
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 2e-3
+    weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
+    max_grad_norm: Positive = 1.0
+    weighting: Literal["none", "lcfr", "dcfr"] = "lcfr"
+    warm_start: bool = True
+    target_scale: Positive = 30.0
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """Matches against rule-based players during the run.
+
+    Attributes:
+      every: iterations between evaluations; 0 for one at the end only.
+      games: games per opponent, even so that both seats play each deal.
+      opponents: rule-based players to meet.
+    """
+
+    every: CountOrZero = 15
+    games: Games = 1000
+    opponents: tuple[Opponent, ...] = typing.get_args(Opponent)
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """Checkpoints of the run.
+
+    Attributes:
+      every: iterations between checkpoints.
+      keep: newest checkpoints to keep.
+    """
+
+    every: Count = 15
+    keep: Count = 2
+
+
+# JSON has no tuples or dataclasses, so `strict` bans "3", 3.0 and true where 3 is meant
+# and still builds them. Nested dataclasses inherit this configuration.
+checked = with_config(ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
+
+
+@checked
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Everything that decides the outcome of a run; the defaults are `configs/default.yaml`.
+
+    Values are checked by `config_from_dict` and `load_config`, not on construction.
+
+    Attributes:
+      seed: seed of every random draw of the run.
+      iterations: iterations; each updates both players.
+      devices: auto (all GPUs, else one CPU device for each core), gpu, or cpu:N.
+      game: the game to solve.
+      rules: rules of Lost Cities; other games have their own.
+      network: shape of the networks.
+      traversal: sampling of the game tree.
+      snapshots: keeping of past strategies.
+      league: choice among them.
+      critic: valuing of actions.
+      memory: size of the reservoirs.
+      learner: fitting of the networks.
+      evaluation: matches during the run.
+      checkpoint: checkpoints of the run.
+    """
+
+    seed: Seed = 0
+    iterations: Count = 45
+    devices: Devices = "auto"
+    game: Literal["lost_cities", "kuhn", "leduc"] = "lost_cities"
+    rules: Rules = CLASSIC
+    network: NetworkConfig = NetworkConfig()
+    traversal: TraversalConfig = TraversalConfig()
+    snapshots: SnapshotConfig = SnapshotConfig()
+    league: LeagueConfig = LeagueConfig()
+    critic: CriticConfig = CriticConfig()
+    memory: MemoryConfig = MemoryConfig()
+    learner: LearnerConfig = LearnerConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()

@@ -1,0 +1,93 @@
+"""Who acts in a traversal: the policy functions of both seats and what they take.
+
+One function serves the current strategy, the average one and past ones, since their networks
+have one shape: who the opponent is then is data, and needs no other program. A rule-based
+opponent is another function.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from lostcities_jax.bots import BOTS, batched_bot_policy
+from lostcities_jax.games.game import Game
+from lostcities_jax.networks import Network
+from lostcities_jax.regret import masked_softmax, regret_matching, uniform_strategy
+from lostcities_jax.settings import Config, LeagueConfig
+from lostcities_jax.snapshots import Snapshots
+from lostcities_jax.traversal.lockstep import TraversalPolicy
+
+
+class SeatParams(NamedTuple):
+    """Parameters of a traversal policy: regret matching, or the average strategy's softmax."""
+
+    network: Any
+    is_average: jax.Array
+
+
+def traversal_policy(network: Network, fallback: str) -> TraversalPolicy:
+    """The policy function of `SeatParams`: one program serves both kinds of policy."""
+
+    def policy(
+        params: SeatParams, info: jax.Array, legal: jax.Array, head: int
+    ) -> tuple[jax.Array, jax.Array]:
+        outputs = network.apply(params.network, info, head)
+        matched, fell_back = regret_matching(outputs, legal, fallback)
+        strategy = jnp.where(params.is_average, masked_softmax(outputs, legal), matched)
+        return strategy, fell_back & ~params.is_average
+
+    return policy
+
+
+def fixed_policy(game: Game, name: str) -> TraversalPolicy:
+    """The policy function of a rule-based player; of other games only "random" plays."""
+    bot = None if game.rules is None else batched_bot_policy(game.rules)
+
+    def policy(
+        params: Any, info: jax.Array, legal: jax.Array, head: int
+    ) -> tuple[jax.Array, jax.Array]:
+        del params
+        strategy = uniform_strategy(legal) if bot is None else bot(BOTS[name], info, legal, head)
+        return strategy, jnp.zeros(legal.shape[:-1], bool)
+
+    return policy
+
+
+def seat_policies(
+    config: Config, game: Game, network: Network, traverser: int
+) -> tuple[TraversalPolicy, TraversalPolicy]:
+    """The policy functions of player 0 and player 1 when `traverser` traverses."""
+    own = traversal_policy(network, config.traversal.fallback)
+    if config.traversal.opponent not in BOTS:
+        return own, own
+    other = fixed_policy(game, config.traversal.opponent)
+    return (own, other) if traverser == 0 else (other, own)
+
+
+def draw_from_league(
+    league: LeagueConfig, snapshots: Snapshots, current: Any, player: int, key: jax.Array
+) -> Any:
+    """Parameters of the current strategy or a snapshot, by the league's weights. Consumes `key`.
+
+    Without snapshots the current strategy plays; with one it is recent, older and anchor.
+    """
+    iteration = snapshots.iteration
+    filled = iteration > 0
+    age = (filled[None] & (iteration[None] > iteration[:, None])).sum(-1)  # newer snapshots
+    count = filled.sum()
+    is_recent = filled & (2 * age < count)
+    is_older = filled & ~is_recent
+    is_anchor = filled & (age == count - 1)
+    weights = jnp.float32(league.current) * jnp.ones((1,))
+    past = jnp.zeros(filled.shape)
+    shares = ((is_recent, league.recent), (is_older, league.older), (is_anchor, league.anchor))
+    for members, weight in shares:
+        past += weight * members / jnp.maximum(members.sum(), 1)
+    logits = jnp.log(jnp.concatenate([weights, past]))
+    logits = jnp.where(count > 0, logits, jnp.where(jnp.arange(len(logits)) == 0, 0.0, -jnp.inf))
+    drawn = jax.random.categorical(key, logits)
+    slot = jnp.maximum(drawn - 1, 0)
+    return jax.tree.map(
+        lambda new, old: jnp.where(drawn == 0, new, old[slot]), current, snapshots.params[player]
+    )
