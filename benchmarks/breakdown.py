@@ -30,7 +30,8 @@ from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.rules import PRESETS
 from lostcities_jax.settings import BatchWidth, Count, Positive, Seed, checked
 from lostcities_jax.solvers.opponents import traversal_policy
-from lostcities_jax.traversal.lockstep import Plan, Seat, traverse
+from lostcities_jax.traversal.lockstep import Seat, traverse
+from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.tape import Tape
 
 NAME = "breakdown"

@@ -33,7 +33,8 @@ from lostcities_jax.networks import make_network
 from lostcities_jax.rules import PRESETS
 from lostcities_jax.settings import BatchWidth, Count, Devices, Positive, Seed, checked
 from lostcities_jax.solvers.opponents import SeatParams, traversal_policy
-from lostcities_jax.traversal.lockstep import Plan, Seat, Summary, TraversalPolicy
+from lostcities_jax.traversal.lockstep import Seat, Summary, TraversalPolicy
+from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.sharded import device_plan, sharded_traverse
 from lostcities_jax.traversal.statistics import Statistics, statistics
 from lostcities_jax.traversal.tape import Tape, bytes_per_lane

@@ -65,7 +65,7 @@ def deal_episodes(game: Game, key: jax.Array, episodes: jax.Array) -> GameState:
     return jax.vmap(lambda k: game.deal(jax.random.fold_in(k, DEAL_STREAM)))(keys)
 
 
-def fill_lanes(initial: GameState, quota: jax.Array | int, width: int) -> Lanes:
+def fill_lanes(initial: GameState, quota: jax.Array | int, width: int, copies: int = 1) -> Lanes:
     """Lanes at the first `width` episodes; those beyond the quota stay inactive."""
     lanes = Lanes(
         state=jax.tree.map(lambda leaf: jnp.zeros((width, *leaf.shape[1:]), leaf.dtype), initial),
@@ -74,14 +74,17 @@ def fill_lanes(initial: GameState, quota: jax.Array | int, width: int) -> Lanes:
         active=jnp.zeros((width,), bool),
         next_episode=jnp.int32(0),
     )
-    return refill(lanes, initial, quota)
+    return refill(lanes, initial, quota, copies)
 
 
-def refill(lanes: Lanes, initial: GameState, quota: jax.Array | int) -> Lanes:
-    """Starts the next episodes in the inactive lanes, in lane order, while any are left."""
+def refill(lanes: Lanes, initial: GameState, quota: jax.Array | int, copies: int = 1) -> Lanes:
+    """Starts the next episodes in the inactive lanes, in lane order, while any are left.
+
+    Every one of the states in `initial` is the start of `copies` episodes in turn.
+    """
     episode = lanes.next_episode + jnp.cumsum(~lanes.active) - 1
     starts = ~lanes.active & (episode < quota)
-    row = jnp.where(starts, episode, 0)
+    row = jnp.where(starts, episode // copies, 0)
     return Lanes(
         state=jax.tree.map(
             lambda new, old: jnp.where(over_lanes(starts, old), new[row], old), initial, lanes.state

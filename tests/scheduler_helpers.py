@@ -45,6 +45,12 @@ def build_table_players(game, settings):
     return table_players(game, dyadic_policy)
 
 
+def build_broken_players(game, settings):
+    """Fails in the process that builds."""
+    del game
+    raise KeyError(settings)
+
+
 def blank_memories(game, capacity, has_critic):
     new = functools.partial(memory.init, capacity, game.info_size, game.max_actions)
     return new(), new(), new() if has_critic else None
@@ -53,44 +59,69 @@ def blank_memories(game, capacity, has_critic):
 MEMORY_KEY = 77
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def _swept(game, policies, plan, network, scales, seats, key, params):
+    """A lockstep batch with everything that follows from its tape."""
+    tape, summary = lockstep.traverse(
+        game, policies, plan, seats, key, jnp.int32(0), jnp.int32(plan.quota)
+    )
+    value_scale, trace = scales
+    values_of = (None,) * len(game.phases)
+    if plan.has_critic:
+        values_of = critic.baselines(game, network, params, tape, value_scale)
+    values = sweep(game, tape, values_of, trace, plan.levels(game))
+    return samples.Batch(tape, values, values_of, summary)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _added(game, make_target, players, memory, batch, key):
+    nothing, iteration = jnp.int32(0), jnp.int32(1)
+    return samples.add_samples(game, make_target, players, memory, batch, nothing, iteration, key)[
+        0
+    ]
+
+
+@functools.cache
+def _critic_return(game):
+    return functools.partial(samples.critic_return, game)
+
+
 def lockstep_memories(
-    game, players, plan, seats, key, traverser, capacity, estimator, network, trace=1.0
+    game,
+    players,
+    plan,
+    seats,
+    key,
+    traverser,
+    capacity,
+    estimator,
+    network,
+    trace=1.0,
+    critic_params=None,
+    value_scale=1.0,
 ):
     """Memories after a lockstep batch; with room for all, they hold the samples by rank."""
-    targets = (ESTIMATORS[estimator], samples.strategy, functools.partial(samples.critic_return, game))
+    batch = _swept(
+        game, players.policies, plan, network, (value_scale, trace), seats, key, critic_params
+    )
+    targets = (ESTIMATORS[estimator], samples.strategy, _critic_return(game))
     players_of = ((traverser,), (1 - traverser,), (0, 1))
-    levels = plan.levels(game)
+    added = []
+    for index, old in enumerate(blank_memories(game, capacity, plan.has_critic)):
+        memory_key = jax.random.fold_in(jax.random.key(MEMORY_KEY), index)
+        if old is not None:
+            old = _added(game, targets[index], players_of[index], old, batch, memory_key)
+        added.append(old)
+    return jax.device_get((tuple(added), batch.summary))
 
-    @jax.jit
-    def fill(memories, seats, key, memory_key, params):
-        count = jnp.int32(plan.quota)
-        tape, summary = lockstep.traverse(
-            game, players.policies, plan, seats, key, jnp.int32(0), count
-        )
-        values_of = (None,) * len(game.phases)
-        if plan.has_critic:
-            values_of = critic.baselines(game, network, params, tape, 1.0)
-        values = sweep(game, tape, values_of, trace, levels)
-        batch = samples.Batch(tape, values, values_of, summary)
-        added = []
-        for index, old in enumerate(memories):
-            if old is not None:
-                key = jax.random.fold_in(memory_key, index)
-                old, _ = samples.add_samples(
-                    game, targets[index], players_of[index], old, batch,
-                    jnp.int32(0), jnp.int32(1), key,
-                )
-            added.append(old)
-        return added, summary
 
-    start = blank_memories(game, capacity, plan.has_critic)
-    params = seats[0].params if plan.has_critic else None
-    memories, summary = fill(start, seats, key, jax.random.key(MEMORY_KEY), params)
-    return jax.device_get((memories, summary))
+@functools.cache
+def _remember(game, estimator):
+    return make_remember_collected(game, ESTIMATORS[estimator])
 
 
 def collected_memories(game, collected, traverser, capacity, estimator, has_critic):
-    remember = make_remember_collected(game, ESTIMATORS[estimator])
+    remember = _remember(game, estimator)
     start = blank_memories(game, capacity, has_critic)
     return jax.device_get(remember(traverser, start, collected, 1, jax.random.key(MEMORY_KEY)))
 

@@ -22,7 +22,8 @@ from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.info_state import unpack
 from lostcities_jax.rules import CLASSIC, MINI, Rules
 from lostcities_jax.state import deal_from_deck
-from lostcities_jax.traversal.lockstep import Plan, traverse
+from lostcities_jax.traversal.lockstep import traverse
+from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.sharded import sharded_traverse
 from lostcities_jax.traversal.statistics import statistics
 from lostcities_jax.traversal.tape import bytes_per_lane, sweep

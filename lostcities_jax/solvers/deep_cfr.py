@@ -28,9 +28,15 @@ from lostcities_jax.learner import (
 from lostcities_jax.networks import Network
 from lostcities_jax.settings import Config
 from lostcities_jax.snapshots import Snapshots
-from lostcities_jax.solvers.opponents import SeatParams, draw_from_league, seat_policies
+from lostcities_jax.solvers.opponents import (
+    SeatParams,
+    draw_from_league,
+    rollout_policy,
+    seat_policies,
+)
 from lostcities_jax.solvers.remembering import Memories, make_remember, needs_critic
-from lostcities_jax.traversal.lockstep import Plan, Seat, Summary
+from lostcities_jax.traversal.lockstep import Seat, Summary
+from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.sharded import sharded_traverse, shards
 from lostcities_jax.traversal.tape import Tape
 
@@ -224,6 +230,8 @@ def traversal_plan(config: Config, game: Game) -> Plan:
         max_depth=sizes.max_depth,
         max_nodes=sizes.max_nodes,
         has_critic=needs_critic(sizes.estimator),
+        rollouts=sizes.rollouts if sizes.cut_value == "rollouts" else 0,
+        rollout_policy=rollout_policy(game, sizes.rollout_policy),
         stack_levels=sizes.stack_levels,
         tape_cycles=sizes.tape_cycles,
     )

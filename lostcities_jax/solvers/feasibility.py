@@ -11,7 +11,7 @@ from lostcities_jax.games.game import Game
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.deep_cfr import traversal_plan
 from lostcities_jax.solvers.remembering import needs_critic
-from lostcities_jax.traversal.lockstep import Plan
+from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.sharded import device_plan
 from lostcities_jax.traversal.tape import bytes_per_lane
 
@@ -59,7 +59,7 @@ def _tape_bytes(game: Game, plan: Plan, mesh: Mesh) -> int:
     """Bytes of tape in one memory: CPU devices share theirs, a GPU has its own."""
     share = device_plan(plan, mesh.size)
     devices = mesh.size if mesh.devices.flat[0].platform == "cpu" else 1
-    return devices * share.width * bytes_per_lane(game, share.cycles(game), plan.has_critic)
+    return devices * share.width * bytes_per_lane(game, share.cycles(game), plan.contents(game))
 
 
 def _memory_bytes(config: Config, game: Game) -> int:

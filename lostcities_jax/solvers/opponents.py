@@ -5,6 +5,7 @@ have one shape: who the opponent is then is data, and needs no other program. A 
 opponent is another function.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ from lostcities_jax.regret import masked_softmax, regret_matching, uniform_strat
 from lostcities_jax.settings import Config, LeagueConfig
 from lostcities_jax.snapshots import Snapshots
 from lostcities_jax.traversal.lockstep import TraversalPolicy
+from lostcities_jax.traversal.rollouts import RolloutPolicy
 
 
 class SeatParams(NamedTuple):
@@ -40,16 +42,28 @@ def traversal_policy(network: Network, fallback: str) -> TraversalPolicy:
     return policy
 
 
+@functools.cache
+def rollout_policy(game: Game, name: str) -> RolloutPolicy:
+    """A rule-based player as a function; in games other than Lost Cities, "random" alone."""
+
+    def policy(info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
+        if game.rules is None:
+            return uniform_strategy(legal)
+        return batched_bot_policy(game.rules)(BOTS[name], info, legal, head)
+
+    return policy
+
+
+@functools.cache
 def fixed_policy(game: Game, name: str) -> TraversalPolicy:
-    """The policy function of a rule-based player; of other games only "random" plays."""
-    bot = None if game.rules is None else batched_bot_policy(game.rules)
+    """The policy function of a rule-based opponent, which has no parameters."""
+    play = rollout_policy(game, name)
 
     def policy(
         params: Any, info: jax.Array, legal: jax.Array, head: int
     ) -> tuple[jax.Array, jax.Array]:
         del params
-        strategy = uniform_strategy(legal) if bot is None else bot(BOTS[name], info, legal, head)
-        return strategy, jnp.zeros(legal.shape[:-1], bool)
+        return play(info, legal, head), jnp.zeros(legal.shape[:-1], bool)
 
     return policy
 

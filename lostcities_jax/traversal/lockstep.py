@@ -8,7 +8,6 @@ is 1). A lane whose path ended goes back to its stack in the next cycle, at the 
 newest open decision; without branching there is no stack, and the lane takes the next traversal.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,63 +30,14 @@ from lostcities_jax.lanes import (
 )
 from lostcities_jax.regret import Choice, choose_actions, num_uniforms
 from lostcities_jax.traversal import stack as stacks
+from lostcities_jax.traversal.plan import Plan
+from lostcities_jax.traversal.rollouts import Cuts, no_cuts, note, play_out
 from lostcities_jax.traversal.stack import Stack
 from lostcities_jax.traversal.tape import Branch, Ends, Rows, Tape, append, blank_tape
 
 # (params, packed info uint8[B, I], legal bool[B, A], head) -> strategy float32[B, A] and
 # whether it fell back bool[B]
 TraversalPolicy = Callable[..., tuple[jax.Array, jax.Array]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """The static sizes of a traversal batch.
-
-    Attributes:
-      width: lanes, B.
-      quota: traversals to start and finish.
-      branches: actions that the traverser follows at a decision: 0 for one of its sampling
-        policy, k for k of the legal ones, see `choose_actions`.
-      max_depth: decisions of a path after which it is cut; 0: none.
-      max_nodes: decisions of a traversal after which its paths are cut; 0: none.
-      has_critic: whether the tape keeps open info states.
-      stack_levels: levels of a lane's stack, S; 0: as many as can be needed.
-      tape_cycles: cycles of tape; 0: as many as can be needed, see `cycles`.
-    """
-
-    width: int
-    quota: int
-    branches: int = 0
-    max_depth: int = 0
-    max_nodes: int = 0
-    has_critic: bool = False
-    stack_levels: int = 0
-    tape_cycles: int = 0
-
-    def levels(self, game: Game) -> int:
-        """Levels of the stack; no path has more decisions of one player."""
-        if self.branches < 2:
-            return 0
-        own = max(len(game.phases_of(player)) for player in (0, 1)) * game.max_cycles
-        return self.stack_levels or min(own, self.max_depth or own)
-
-    def cycles(self, game: Game) -> int:
-        """Cycles of tape that suffice: greedy refill wastes at most one traversal's."""
-        path = game.max_cycles
-        if self.max_depth and game.in_step:
-            path = min(path, -(-self.max_depth // len(game.phases)))
-        return self.tape_cycles or path * self._paths(game) * -(-self.quota // self.width)
-
-    def _paths(self, game: Game) -> int:
-        """Most paths of a traversal: every decision of the traverser splits one in k."""
-        if self.branches < 2:
-            return 1
-        branches = min(self.branches, game.max_actions)
-        paths = branches ** min(self.levels(game), _COUNTED_LEVELS)
-        return min(paths, self.max_nodes * branches) if self.max_nodes else paths
-
-
-_COUNTED_LEVELS = 4  # of branching that a tape is long enough for by itself
 
 
 class Seat(NamedTuple):
@@ -112,12 +62,14 @@ class Paths(NamedTuple):
         for a traversal. bool[B].
       depth: decisions of the path. int32[B].
       decisions: decisions of each player in the traversal so far. int32[B, P].
+      cuts: paths of the traversal that were cut so far. int32[B].
       stack: open decisions; None where no traversal branches.
     """
 
     live: jax.Array
     depth: jax.Array
     decisions: jax.Array
+    cuts: jax.Array
     stack: Stack | None
 
 
@@ -146,6 +98,7 @@ class _Carry(NamedTuple):
     paths: Paths
     tape: Tape
     summary: Summary
+    cuts: Cuts | None
 
 
 def traverse(
@@ -183,7 +136,7 @@ def traverse(
         return carry.lanes.active.any() & (carry.tape.length < capacity)
 
     def cycle(carry: _Carry) -> _Carry:
-        lanes, before, tape, summary = carry
+        lanes, before, tape, summary, cuts = carry
         keys = episode_keys(key, first + lanes.episode)
         state, paths = lanes.state, before
         waiting = lanes.active & ~before.live
@@ -200,24 +153,43 @@ def traverse(
         lanes = lanes._replace(state=state, active=lanes.active & ~ended)
         summary = _summarise(game, summary, lanes, paths, fallbacks, path_ended, ended)
         ends = Ends(lanes.episode, path_ended, jax.vmap(game.value)(state))
+        if cuts is not None:
+            is_cut = path_ended & ~jax.vmap(game.is_terminal)(state)
+            cuts, places = note(cuts, is_cut, state, first + lanes.episode, paths.cuts)
+            ends = ends._replace(cut=places)
+            paths = paths._replace(cuts=paths.cuts + is_cut)
         refilled = refill(lanes, initial, count)
         started = refilled.active & ~lanes.active
-        return _Carry(refilled, _restart(paths, started), append(tape, tuple(rows), ends), summary)
+        tape = append(tape, tuple(rows), ends)
+        return _Carry(refilled, _restart(paths, started), tape, summary, cuts)
 
     lanes = fill_lanes(initial, count, plan.width)
     paths = Paths(
         live=lanes.active,
         depth=jnp.zeros((plan.width,), jnp.int32),
         decisions=jnp.zeros((plan.width, 2), jnp.int32),
+        cuts=jnp.zeros((plan.width,), jnp.int32),
         stack=stacks.empty(game, lanes.state, levels) if levels else None,
     )
-    tape = blank_tape(game, plan.width, capacity, plan.has_critic, levels > 0)
-    start = _Carry(lanes, paths, tape, _blank(plan.quota))
+    tape = blank_tape(game, plan.width, capacity, plan.contents(game))
+    cuts = no_cuts(initial, plan.cuts(game)) if plan.rollouts else None
+    start = _Carry(lanes, paths, tape, _blank(plan.quota), cuts)
     end = jax.lax.while_loop(keep_going, cycle, start)
-    summary = end.summary
+    tape, summary = end.tape, end.summary
     if end.paths.stack is not None:
         summary = summary._replace(overflows=end.paths.stack.overflows)
-    return end.tape, summary
+    if end.cuts is not None:
+        tape = _with_rollouts(game, plan, tape, end.cuts, key)
+    return tape, summary
+
+
+def _with_rollouts(game: Game, plan: Plan, tape: Tape, cuts: Cuts, key: jax.Array) -> Tape:
+    """The tape with cut paths valued by games played out from there."""
+    assert tape.ends.cut is not None and plan.rollout_policy is not None
+    means = play_out(game, plan.rollout_policy, plan.rollouts, plan.width, cuts, key)
+    played_out = means[jnp.maximum(tape.ends.cut - 1, 0)]
+    value = jnp.where(tape.ends.cut > 0, played_out, tape.ends.value)
+    return tape._replace(ends=tape.ends._replace(value=value))
 
 
 def decide(
@@ -337,6 +309,7 @@ def _restart(paths: Paths, started: jax.Array) -> Paths:
         live=paths.live | started,
         depth=jnp.where(started, 0, paths.depth),
         decisions=jnp.where(started[:, None], 0, paths.decisions),
+        cuts=jnp.where(started, 0, paths.cuts),
     )
 
 

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from lostcities_jax.games.game import Game
-from lostcities_jax.traversal.lockstep import Plan, Seat, Summary, TraversalPolicy, traverse
+from lostcities_jax.traversal.lockstep import Seat, Summary, TraversalPolicy, traverse
+from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.tape import Tape
 
 Traverse = Callable[[tuple[Seat, Seat], jax.Array], tuple[Tape, Summary]]

@@ -73,11 +73,14 @@ class Ends(NamedTuple):
       traversal: index of the lane's traversal within the quota. int32[T, B].
       ended: whether a path of the traversal ended in this cycle. bool[T, B].
       value: player 0's payoff as the game stood. float32[T, B].
+      cut: 1 + the place among the cuts of a path to be played out, 0 for others; None where
+        none is. int32[T, B].
     """
 
     traversal: jax.Array
     ended: jax.Array
     value: jax.Array
+    cut: jax.Array | None = None
 
 
 class Tape(NamedTuple):
@@ -94,18 +97,31 @@ class Tape(NamedTuple):
     length: jax.Array
 
 
-def bytes_per_lane(
-    game: Game, capacity: int, has_critic: bool = False, has_branches: bool = False
-) -> int:
+class Contents(NamedTuple):
+    """What a tape holds beside its decisions.
+
+    Attributes:
+      has_critic: open info states.
+      has_branches: branching.
+      has_cuts: places of cuts.
+    """
+
+    has_critic: bool = False
+    has_branches: bool = False
+    has_cuts: bool = False
+
+
+PLAIN = Contents()
+
+
+def bytes_per_lane(game: Game, capacity: int, contents: Contents = PLAIN) -> int:
     """Bytes of tape one lane needs."""
-    tape = jax.eval_shape(lambda: blank_tape(game, 1, capacity, has_critic, has_branches))
+    tape = jax.eval_shape(lambda: blank_tape(game, 1, capacity, contents))
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tape))
 
 
-def blank_tape(
-    game: Game, width: int, capacity: int, has_critic: bool = False, has_branches: bool = False
-) -> Tape:
-    """A tape of `capacity` cycles for `width` lanes, with open info states for a critic."""
+def blank_tape(game: Game, width: int, capacity: int, contents: Contents = PLAIN) -> Tape:
+    """A tape of `capacity` cycles for `width` lanes."""
 
     def blank(dtype, *shape: int) -> jax.Array:
         return jnp.zeros((capacity, width, *shape), dtype)
@@ -116,18 +132,23 @@ def blank_tape(
     rows = tuple(
         Rows(
             info=blank(jnp.uint8, game.info_size),
-            open_info=blank(jnp.uint8, game.info_size) if has_critic else None,
+            open_info=blank(jnp.uint8, game.info_size) if contents.has_critic else None,
             legal=blank(bool, phase.num_actions),
             strategy=blank(jnp.float32, phase.num_actions),
             action=blank(jnp.uint8),
             probability=blank(jnp.float32),
             rank=blank(jnp.int32),
             live=blank(bool),
-            branch=branch(phase.num_actions) if has_branches else None,
+            branch=branch(phase.num_actions) if contents.has_branches else None,
         )
         for phase in game.phases
     )
-    ends = Ends(traversal=blank(jnp.int32), ended=blank(bool), value=blank(jnp.float32))
+    ends = Ends(
+        traversal=blank(jnp.int32),
+        ended=blank(bool),
+        value=blank(jnp.float32),
+        cut=blank(jnp.int32) if contents.has_cuts else None,
+    )
     return Tape(rows, ends, jnp.int32(0))
 
 
