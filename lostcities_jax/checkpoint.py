@@ -33,6 +33,9 @@ class Metadata:
       rules: rules of the game.
       network: settings of the networks, as plain values.
       fallback: what regret matching does where no advantage is positive.
+      game: the game's name.
+      weighting: how the average strategy weighs iterations.
+      snapshot_slots: past strategies that the policy has room for; 0 for none.
       iteration: iterations the run had finished; `save` fills it in.
       package_version: version of this package that wrote the checkpoint.
       format_version: version of this layout.
@@ -41,6 +44,9 @@ class Metadata:
     rules: Rules
     network: Mapping[str, Any]
     fallback: str = "argmax"
+    game: str = "lost_cities"
+    weighting: str = "lcfr"
+    snapshot_slots: int = 0
     iteration: int = 0
     package_version: str = dataclasses.field(default_factory=lambda: _package_version())
     format_version: int = FORMAT_VERSION
@@ -232,6 +238,11 @@ def _abstract(leaf: Any) -> Any:
 def _checked(metadata: Metadata) -> Metadata:
     if not isinstance(metadata.network, Mapping):
         raise TypeError(f"network is {shown(metadata.network)}")
+    for name in ("game", "fallback", "weighting"):
+        if not isinstance(getattr(metadata, name), str):
+            raise TypeError(f"{name} is {shown(getattr(metadata, name))}")
+    if type(metadata.snapshot_slots) is not int or not 0 <= metadata.snapshot_slots <= 10**9:
+        raise TypeError(f"snapshot_slots is {shown(metadata.snapshot_slots)}")
     if type(metadata.iteration) is not int:
         raise TypeError(f"iteration is {shown(metadata.iteration)}")
     return metadata

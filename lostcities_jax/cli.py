@@ -74,7 +74,8 @@ class EvaluateArguments:
       games: games per opponent, even so that both seats play each deal.
       seed: seed of the deals and of every draw of the agents.
       batch_width: games played in lockstep.
-      policy: strategy a checkpoint plays: its average, or that of its last iteration.
+      policy: strategy a checkpoint plays: its average network, the exact average of the
+        iterates it kept, or that of its last iteration.
       rules: rules of matches between bots; a checkpoint brings its own.
       devices: auto (all GPUs, else one CPU device for each core), gpu, or cpu:N.
       replay: show this recorded game instead.
@@ -86,7 +87,7 @@ class EvaluateArguments:
     games: Games = 2000
     seed: Seed = 0
     batch_width: BatchWidth = 1024
-    policy: Literal["average", "current"] = "average"
+    policy: Literal["average", "iterates", "current"] = "average"
     rules: _Rules = None
     devices: Devices = "auto"
     replay: _File = None

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 
 import rich.console
 
+from lostcities_jax.bots import BOTS
 from lostcities_jax.cli import EvaluateArguments, parse_evaluate
 from lostcities_jax.devices import select_devices
 from lostcities_jax.errors import UserError, run_command, shown
-from lostcities_jax.evaluation.loading import load_agents
+from lostcities_jax.evaluation.exactness import ExactResult, exact_result
+from lostcities_jax.evaluation.loading import is_lost_cities, load_agents, load_policy
 from lostcities_jax.evaluation.matches import MatchResult, evaluate
-from lostcities_jax.evaluation.tables import print_results
+from lostcities_jax.evaluation.tables import print_exact, print_results
+from lostcities_jax.exact.tree import build_tree
 from lostcities_jax.recording import ReplayError
 from lostcities_jax.replay import verify_file
 from lostcities_jax.rules import PRESETS
@@ -27,7 +30,10 @@ def main(argv: Sequence[str]) -> int:
     if arguments.replay is not None:
         _verify(arguments.replay)
         return 0
-    results = _play(arguments)
+    assert arguments.agent is not None
+    results = _exact(arguments.agent, arguments.policy)
+    if is_lost_cities(arguments.agent):
+        results += _play(arguments)
     if arguments.json is not None:
         _write(arguments.json, results)
     return 0
@@ -43,6 +49,18 @@ def _verify(path: pathlib.Path) -> None:
         f"{path}: {summary.games} games, {summary.moves} moves: all legal, scores right; "
         f"{summary.finished} finished, {summary.unfinished} not"
     )
+
+
+def _exact(name: str, policy: str) -> list[ExactResult]:
+    """Exact figures of a checkpoint, where its game is small enough for them."""
+    if name in BOTS:
+        return []
+    game, agent = load_policy(name, policy)
+    if game.all_deals is None:
+        return []
+    results = [exact_result(build_tree(game), agent)]
+    print_exact(rich.console.Console(), game.name, results)
+    return results
 
 
 def _play(arguments: EvaluateArguments) -> list[MatchResult]:
@@ -61,7 +79,7 @@ def _play(arguments: EvaluateArguments) -> list[MatchResult]:
     return results
 
 
-def _write(path: pathlib.Path, results: list[MatchResult]) -> None:
+def _write(path: pathlib.Path, results: Sequence[MatchResult | ExactResult]) -> None:
     text = json.dumps([dataclasses.asdict(result) for result in results], indent=2)
     try:
         path.write_text(text + "\n", encoding="utf-8")

@@ -65,7 +65,13 @@ class Match:
     is_marked: Callable[[int, jax.Array], jax.Array]
 
 
-def play_match(game: Game, match: Match, players: tuple[Player, Player], key: jax.Array) -> Played:
+def play_match(
+    game: Game,
+    match: Match,
+    players: tuple[Player, Player],
+    key: jax.Array,
+    first: jax.Array | int = 0,
+) -> Played:
     """Plays games to their ends; game i depends on the key, i and the players alone.
 
     Args:
@@ -73,8 +79,9 @@ def play_match(game: Game, match: Match, players: tuple[Player, Player], key: ja
       match: static sizes and functions.
       players: player 0 and player 1.
       key: deals and draws are folded from it and the index of the game.
+      first: index of the first game.
     """
-    initial = deal_episodes(game, key, jnp.arange(match.games))
+    initial = deal_episodes(game, key, first + jnp.arange(match.games))
 
     def cycle(carry: tuple[Lanes, jax.Array, Played]) -> tuple[Lanes, jax.Array, Played]:
         before, marks, played = carry
@@ -84,7 +91,7 @@ def play_match(game: Game, match: Match, players: tuple[Player, Player], key: ja
             action = _act(match.policies[phase.player], players[phase.player], decision, phase.head)
             return action, decision.live & match.is_marked(phase.head, action)
 
-        keys = episode_keys(key, before.episode)
+        keys = episode_keys(key, first + before.episode)
         lanes, marked = play_cycle(game, before, keys, decide)
         marks = marks + jnp.stack(marked, axis=-1)
         ended = before.active & ~lanes.active

@@ -13,21 +13,18 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from lostcities_jax import checkpoint, memory, run_folder
+from lostcities_jax import memory, run_folder, run_state
 from lostcities_jax.cli import check_overrides, parse_train
 from lostcities_jax.compile_clock import CompileClock
 from lostcities_jax.devices import select_devices
 from lostcities_jax.errors import UserError, run_command
-from lostcities_jax.evaluation.agents import Agent, average_agent, bot_agent, current_agent
-from lostcities_jax.evaluation.matches import MatchResult, evaluate
-from lostcities_jax.evaluation.tables import print_results
+from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.game import Game
-from lostcities_jax.games.lost_cities import lost_cities
-from lostcities_jax.learner import LearnerState
-from lostcities_jax.networks import Network, make_network
+from lostcities_jax.networks import make_network
+from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.settings import Config
-from lostcities_jax.solvers.deep_cfr import DeepCfr, DeepCfrState, make_deep_cfr
-from lostcities_jax.solvers.feasibility import check_feasible
+from lostcities_jax.solvers.deep_cfr import DeepCfr, DeepCfrState, make_deep_cfr, traversal_plan
+from lostcities_jax.solvers.feasibility import check_feasible, check_settings
 from lostcities_jax.tracking import MetricsWriter, Progress, RunLog
 from lostcities_jax.traversal.statistics import Statistics, depth_bin_size, statistics
 
@@ -40,14 +37,12 @@ class Run:
 
     config: Config
     folder: pathlib.Path
-    mesh: Mesh
     game: Game
-    network: Network
     solver: DeepCfr
     clock: CompileClock
-    log: RunLog
     metrics: MetricsWriter
     progress: Progress
+    evaluation: RunEvaluation
 
 
 def main(argv: Sequence[str]) -> int:
@@ -60,13 +55,14 @@ def main(argv: Sequence[str]) -> int:
         check_overrides(arguments, config)
     clock = CompileClock()
     mesh = select_devices(config.devices)
-    game = lost_cities(config.rules)
+    game = make_game(config.game, config.rules)
+    check_settings(config, game)
     check_feasible(config, game, mesh)
     network = make_network(game, **dataclasses.asdict(config.network))
     solver = make_deep_cfr(config, game, network, mesh)
     if arguments.resume and run_dir is not None:
         folder = run_dir
-        state, done = _restore(config, folder, solver)
+        state, done = run_state.restore(config, folder, solver)
     else:
         folder = run_folder.create(run_dir, config)
         state, done = solver.init(), 0
@@ -77,7 +73,8 @@ def main(argv: Sequence[str]) -> int:
     ):
         metrics.truncate_after(done)
         _announce(config, folder, mesh, log, done)
-        run = Run(config, folder, mesh, game, network, solver, clock, log, metrics, progress)
+        measuring = RunEvaluation(config, game, network, log, progress.phase)
+        run = Run(config, folder, game, solver, clock, metrics, progress, measuring)
         for iteration in range(done + 1, config.iterations + 1):
             state = _iterate(run, state, iteration)
     return 0
@@ -103,6 +100,7 @@ def _iterate(run: Run, state: DeepCfrState, iteration: int) -> DeepCfrState:
         state, batch, losses = _update_player(run, timer, state, player, iteration)
         batches.append(batch)
         values |= losses
+    state = run.solver.keep_snapshot(state, iteration)
     is_last = iteration == run.config.iterations
     is_evaluated = is_last or _is_due(iteration, run.config.evaluation.every)
     is_saved = is_last or _is_due(iteration, run.config.checkpoint.every)
@@ -113,13 +111,13 @@ def _iterate(run: Run, state: DeepCfrState, iteration: int) -> DeepCfrState:
         values |= _loss_metrics("strategy", losses, iteration)
     if is_evaluated:
         with timer.phase("evaluation"):
-            values |= _evaluate(run, state, is_last)
+            values |= run.evaluation.measure(state, is_last)
     traversal = _traversal_metrics(run.game, batches, timer.seconds["traversal"])
     values |= traversal | _memory_metrics(state) | timer.metrics()
     run.metrics.write(iteration, values)
     if is_saved:  # after the metrics, which a resumed run cuts back to its checkpoint
         run.progress.phase("checkpoint")
-        _save(run, state, iteration)
+        run_state.save(run.config, run.folder, state, iteration)
     run.progress.advance(traversal["traversal/nodes_per_second"])
     return state
 
@@ -144,14 +142,25 @@ def _update_player(
     with timer.phase("critic_train"):
         state, critic_losses = jax.block_until_ready(solver.fit_critic(state, player, iteration))
     batch = jax.device_get(batch)
-    if batch.unfinished:
-        raise UserError(
-            f"{batch.unfinished} traversals of iteration {iteration} overflowed the tape, whose "
-            f"size follows from rules.max_turns; allowed: 0"
-        )
+    _check_room(run.config, run.game, batch, iteration)
     values = _loss_metrics(f"advantage_{player}", losses, iteration)
     values |= _loss_metrics(f"critic_{player}", critic_losses, iteration)
     return state, batch, values
+
+
+def _check_room(config: Config, game: Game, batch: Statistics, iteration: int) -> None:
+    """Raises UserError where the tape or the stack was too short for a batch."""
+    plan = traversal_plan(config, game)
+    if batch.overflows:
+        raise UserError(
+            f"traversal.stack_levels is {plan.levels(game)}, too few for {batch.overflows} "
+            f"decisions of iteration {iteration}; allowed: more, or 0 for as many as needed"
+        )
+    if batch.unfinished:
+        raise UserError(
+            f"traversal.tape_cycles is {plan.cycles(game)}, too few for {batch.unfinished} of "
+            f"{plan.quota} traversals of iteration {iteration}; allowed: more"
+        )
 
 
 def _is_due(iteration: int, every: int) -> bool:
@@ -202,96 +211,6 @@ def _memory_metrics(state: DeepCfrState) -> dict[str, int]:
         metrics[f"memory/{name}_seen"] = (high << 32) + low
         metrics[f"memory/{name}_size"] = int(memory.size(reservoir))
     return metrics
-
-
-def _evaluate(run: Run, state: DeepCfrState, is_last: bool) -> dict[str, float]:
-    """Matches against the configured bots; the last evaluation is shown as a table."""
-    agents = {"eval": average_agent("average strategy", run.network, state.strategy.params)}
-    if is_last:
-        params = (state.advantage[0].params, state.advantage[1].params)
-        agents["eval_current"] = current_agent(
-            "current strategy", run.network, params, run.config.traversal.fallback
-        )
-    values = {}
-    for prefix, agent in agents.items():
-        results = list(_matches(run, agent))
-        for result in results:
-            values |= result.metrics(prefix)
-            run.log.write_file(str(result))
-        if is_last:
-            print_results(run.log.console, agent.name, results)
-    return values
-
-
-def _matches(run: Run, agent: Agent) -> Iterator[MatchResult]:
-    settings = run.config.evaluation
-    for name in settings.opponents:
-        run.progress.phase(f"evaluation, {name}")
-        yield from evaluate(
-            run.config.rules,
-            agent,
-            [bot_agent(run.config.rules, name)],
-            settings.games,
-            run.config.traversal.batch_width,
-            run.config.seed,
-        )
-
-
-def _save(run: Run, state: DeepCfrState, iteration: int) -> None:
-    policy, training = _split(state)
-    checkpoint.save(
-        run.folder / checkpoint.FOLDER,
-        iteration,
-        policy,
-        training,
-        checkpoint.Metadata(
-            rules=run.config.rules,
-            network=dataclasses.asdict(run.config.network),
-            fallback=run.config.traversal.fallback,
-        ),
-        run.config.checkpoint.keep,
-    )
-
-
-def _split(state: DeepCfrState) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The policy's parameters, and the rest, as a checkpoint keeps them."""
-    policy = {
-        "strategy": state.strategy.params,
-        "advantage": [learner.params for learner in state.advantage],
-    }
-    training = {
-        "strategy_optimizer": state.strategy.optimizer,
-        "advantage_optimizers": [learner.optimizer for learner in state.advantage],
-        "critic": state.critic,
-        "strategy_memory": state.strategy_memory,
-        "advantage_memories": list(state.advantage_memories),
-    }
-    return policy, training
-
-
-def _restore(config: Config, folder: pathlib.Path, solver: DeepCfr) -> tuple[DeepCfrState, int]:
-    """The state of a run's newest checkpoint and its iteration."""
-    path = checkpoint.resolve(folder)
-    metadata = checkpoint.read_metadata(path)
-    checkpoint.check_compatible(metadata, config.rules, config.network)
-    policy, training = _split(jax.eval_shape(solver.init))
-    policy = checkpoint.restore_policy(path, policy)
-    training = checkpoint.restore_training(path, training)
-    advantage = [
-        LearnerState(params, optimizer)
-        for params, optimizer in zip(
-            policy["advantage"], training["advantage_optimizers"], strict=True
-        )
-    ]
-    state = DeepCfrState(
-        advantage=(advantage[0], advantage[1]),
-        strategy=LearnerState(policy["strategy"], training["strategy_optimizer"]),
-        advantage_memories=tuple(training["advantage_memories"]),
-        strategy_memory=training["strategy_memory"],
-        critic=training["critic"],
-        critic_memory=solver.init().critic_memory,
-    )
-    return state, metadata.iteration
 
 
 class _Timer:

@@ -5,34 +5,51 @@ import pathlib
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 
 from lostcities_jax import checkpoint
 from lostcities_jax.bots import BOTS
 from lostcities_jax.config import config_from_dict
 from lostcities_jax.errors import UserError, nearest, shown
-from lostcities_jax.evaluation.agents import Agent, average_agent, bot_agent, current_agent
-from lostcities_jax.games.lost_cities import lost_cities
+from lostcities_jax.evaluation.agents import (
+    Agent,
+    Mixture,
+    average_agent,
+    bot_agent,
+    current_agent,
+    iterates_agent,
+)
+from lostcities_jax.games.catalogue import make_game
+from lostcities_jax.games.game import Game
 from lostcities_jax.networks import Network, make_network
 from lostcities_jax.rules import CLASSIC, Rules
+from lostcities_jax.snapshots import Snapshots
+from lostcities_jax.snapshots import init as init_snapshots
 
 
 def load_agents(
     names: Sequence[str], policy: str, rules: Rules | None
-) -> tuple[Rules, list[Agent]]:
+) -> tuple[Rules, list[Agent | Mixture]]:
     """The rules that all checkpoints among `names` share, and the agents.
 
     Args:
       names: names of bots, or paths of checkpoints.
-      policy: "average" or "current": which strategy a checkpoint plays.
+      policy: "average", "iterates" or "current": which strategy a checkpoint plays.
       rules: the rules asked for; None for the checkpoints' own, or CLASSIC without any.
 
     Raises:
       UserError: for a name that is neither, a damaged or foreign checkpoint, or checkpoints
-        of other rules.
+        of other games or rules.
     """
     for name in names:
         if name not in BOTS:
-            own = _metadata(name).rules
+            metadata = read_agent_metadata(name)
+            if metadata.game != "lost_cities":
+                raise UserError(
+                    f"checkpoint {shown(name)} plays {metadata.game}; "
+                    f"allowed in a match: lost_cities"
+                )
+            own = metadata.rules
             if rules is not None and own != rules:
                 raise UserError(
                     f"checkpoint {shown(name)} is for other rules: {_difference(own, rules)}"
@@ -40,34 +57,63 @@ def load_agents(
             rules = own
     rules = rules or CLASSIC
     return rules, [
-        bot_agent(rules, name) if name in BOTS else _load(name, policy) for name in names
+        bot_agent(rules, name) if name in BOTS else load_policy(name, policy)[1] for name in names
     ]
 
 
-def policy_template(network: Network) -> dict:
+def is_lost_cities(name: str) -> bool:
+    """Whether a bot or checkpoint can play matches of Lost Cities."""
+    return name in BOTS or read_agent_metadata(name).game == "lost_cities"
+
+
+def load_policy(name: str, policy: str) -> tuple[Game, Agent | Mixture]:
+    """The game of a checkpoint, and one of its policies as an agent.
+
+    Raises:
+      UserError: for no checkpoint, a damaged one, or one that kept no iterates to mix.
+    """
+    metadata = read_agent_metadata(name)
+    game = make_game(metadata.game, metadata.rules)
+    settings = config_from_dict({"network": dict(metadata.network)}).network
+    network = make_network(game, **dataclasses.asdict(settings))
+    params = checkpoint.restore_policy(name, policy_template(network, metadata.snapshot_slots))
+    if policy == "average":
+        return game, average_agent(name, network, params["strategy"])
+    if policy == "current":
+        advantage = (params["advantage"][0], params["advantage"][1])
+        return game, current_agent(name, network, advantage, metadata.fallback)
+    if "snapshots" not in params or not params["snapshot_iterations"].any():
+        raise UserError(
+            f"checkpoint {shown(name)} holds no iterates; allowed: average, current, or a "
+            f"checkpoint of a run with snapshots.every"
+        )
+    kept = Snapshots(tuple(params["snapshots"]), params["snapshot_iterations"], jnp.int32(0))
+    return game, iterates_agent(name, network, kept, metadata.weighting, metadata.fallback)
+
+
+def policy_template(network: Network, snapshot_slots: int = 0) -> dict:
     """Tree and shapes of the policy that a checkpoint holds."""
     params = jax.eval_shape(network.init, jax.random.key(0))
-    return {"strategy": params, "advantage": [params, params]}
+    template = {"strategy": params, "advantage": [params, params]}
+    if snapshot_slots:
+        blank = jax.eval_shape(lambda pair: init_snapshots(pair, snapshot_slots), (params, params))
+        template["snapshots"] = list(blank.params)
+        template["snapshot_iterations"] = blank.iteration
+    return template
 
 
-def _metadata(name: str) -> checkpoint.Metadata:
+def read_agent_metadata(name: str) -> checkpoint.Metadata:
+    """Metadata of a checkpoint that an agent's name stands for.
+
+    Raises:
+      UserError: for a name that is no path, or a damaged checkpoint.
+    """
     if not pathlib.Path(name).exists():
         raise UserError(
             f"{shown(name)} is neither a bot nor a checkpoint; allowed: "
             f"{', '.join(BOTS)}, or a path{nearest(name, BOTS)}"
         )
     return checkpoint.read_metadata(name)
-
-
-def _load(name: str, policy: str) -> Agent:
-    metadata = _metadata(name)
-    settings = config_from_dict({"network": dict(metadata.network)}).network
-    network = make_network(lost_cities(metadata.rules), **dataclasses.asdict(settings))
-    params = checkpoint.restore_policy(name, policy_template(network))
-    if policy == "average":
-        return average_agent(name, network, params["strategy"])
-    advantage = (params["advantage"][0], params["advantage"][1])
-    return current_agent(name, network, advantage, metadata.fallback)
 
 
 def _difference(own: Rules, wanted: Rules) -> str:

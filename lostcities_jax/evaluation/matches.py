@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lostcities_jax import engine
-from lostcities_jax.evaluation.agents import Agent
+from lostcities_jax.evaluation.agents import Agent, Mixture
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.rollout import Match, Player, play_match
 from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, NUM_PLAYERS, Rules
 
+_MIXTURE_BLOCKS = 20
 Z_95 = 1.959963984540054  # normal quantile of a two-sided 95 % interval
 
 
@@ -63,7 +64,12 @@ class MatchResult:
 
 
 def evaluate(
-    rules: Rules, agent: Agent, opponents: Iterable[Agent], games: int, width: int, seed: int
+    rules: Rules,
+    agent: Agent | Mixture,
+    opponents: Iterable[Agent | Mixture],
+    games: int,
+    width: int,
+    seed: int,
 ) -> Iterable[MatchResult]:
     """Yields the agent's matches against each opponent, greedy and then sampled.
 
@@ -76,14 +82,16 @@ def evaluate(
 
 def play_pair(
     rules: Rules,
-    agent: Agent,
-    opponent: Agent,
+    agent: Agent | Mixture,
+    opponent: Agent | Mixture,
     games: int,
     width: int,
     seed: int,
     greedy: bool = False,
 ) -> MatchResult:
     """Plays `games` games: every deal twice, with the seats changed.
+
+    A mixture draws one of its agents for each of a few blocks of deals.
 
     Args:
       rules: the rule set.
@@ -95,21 +103,59 @@ def play_pair(
       greedy: whether `agent` takes its most probable actions.
     """
     deals = games // NUM_PLAYERS
-    key = jax.random.key(seed)
-    first = Player(agent.params[0], jnp.asarray(greedy))
-    second = Player(agent.params[1], jnp.asarray(greedy))
-    sampled = jnp.asarray(False)
-    pairs = (
-        ((agent.policy, opponent.policy), (first, Player(opponent.params[1], sampled))),
-        ((opponent.policy, agent.policy), (Player(opponent.params[0], sampled), second)),
-    )
+    blocks = 1
+    if isinstance(agent, Mixture) or isinstance(opponent, Mixture):
+        blocks = max(n for n in range(1, _MIXTURE_BLOCKS + 1) if deals % n == 0)
+    share = deals // blocks
+    drawn = zip(_draw(agent, blocks, 2 * seed), _draw(opponent, blocks, 2 * seed + 1), strict=True)
+    parts = [
+        _both_seats(rules, one, other, share, index * share, width, seed, greedy)
+        for index, (one, other) in enumerate(drawn)
+    ]
     seats = [
-        _play(
-            rules, Match(policies, min(width, deals), deals, _is_marked(rules)), players, key, seat
+        jax.tree.map(lambda *blocks: np.concatenate(blocks), *(part[seat] for part in parts))
+        for seat in range(NUM_PLAYERS)
+    ]
+    return _result(opponent.name, greedy, seats)
+
+
+def _draw(agent: Agent | Mixture, blocks: int, seed: int) -> list[Agent]:
+    """Who plays each block of deals."""
+    return agent.draw(blocks, seed) if isinstance(agent, Mixture) else [agent] * blocks
+
+
+def _both_seats(
+    rules: Rules,
+    agent: Agent,
+    opponent: Agent,
+    deals: int,
+    first: int,
+    width: int,
+    seed: int,
+    greedy: bool,
+) -> list["_Games"]:
+    """Plays deals `first` and on with the agent in seat 0, then in seat 1."""
+    is_greedy, sampled = jnp.asarray(greedy), jnp.asarray(False)
+    own = [Player(params, is_greedy) for params in agent.params]
+    other = [Player(params, sampled) for params in opponent.params]
+    pairs = (
+        ((agent.policy, opponent.policy), (own[0], other[1])),
+        ((opponent.policy, agent.policy), (other[0], own[1])),
+    )
+    key, start = jax.random.key(seed), jnp.int32(first)
+    return [
+        jax.device_get(
+            _play(
+                rules,
+                Match(policies, min(width, deals), deals, _is_marked(rules)),
+                players,
+                key,
+                start,
+                seat,
+            )
         )
         for seat, (policies, players) in enumerate(pairs)
     ]
-    return _result(opponent.name, greedy, [jax.device_get(games) for games in seats])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,13 +180,18 @@ def _is_marked(rules: Rules) -> Callable[[int, jax.Array], jax.Array]:
     return lambda head, action: action < rules.hand if head == CARD_PHASE else action > 0
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 4))
+@functools.partial(jax.jit, static_argnums=(0, 1, 5))
 def _play(
-    rules: Rules, match: Match, players: tuple[Player, Player], key: jax.Array, seat: int
+    rules: Rules,
+    match: Match,
+    players: tuple[Player, Player],
+    key: jax.Array,
+    first: jax.Array,
+    seat: int,
 ) -> _Games:
     """Plays all deals with the agent in `seat`."""
     game = lost_cities(rules)
-    played = play_match(game, match, players, key)
+    played = play_match(game, match, players, key, first)
     final = played.final
     scores = jax.vmap(functools.partial(engine.scores, rules))(final)
     card, draw = (

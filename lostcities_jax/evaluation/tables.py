@@ -6,6 +6,7 @@ import rich.box
 import rich.console
 import rich.table
 
+from lostcities_jax.evaluation.exactness import ExactResult
 from lostcities_jax.evaluation.matches import MatchResult
 
 _LEFT = ("opponent", "play")
@@ -26,6 +27,18 @@ def print_results(console: rich.console.Console, name: str, results: Sequence[Ma
     # A pipe has no width; a narrow terminal had better fold the lines than lose figures.
     if console.width < _WIDTH:
         console = rich.console.Console(file=console.file, width=_WIDTH)
+    console.print(table)
+
+
+def print_exact(console: rich.console.Console, game: str, results: Sequence[ExactResult]) -> None:
+    """Prints one row a strategy: how far it is from an equilibrium, and its value."""
+    table = rich.table.Table(title=f"{game}, exact", box=rich.box.SIMPLE_HEAD)
+    table.add_column("strategy")
+    for heading in ("NashConv", "exploitability", "value of player 0"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for result in results:
+        figures = (result.nash_conv, result.exploitability, result.value)
+        table.add_row(result.strategy, *(f"{figure:.5f}" for figure in figures))
     console.print(table)
 
 

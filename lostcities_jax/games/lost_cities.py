@@ -90,7 +90,7 @@ def _can_list(rules: Rules) -> bool:
 def _all_deals(rules: Rules) -> Deals:
     """Hands in any order and decks in every order, each counted as often as it is dealt."""
     decks = np.array(list(itertools.permutations(all_cards(rules).tolist())), np.uint8)
-    states = jax.device_get(jax.vmap(functools.partial(deal_from_deck, rules))(decks))
+    states = jax.device_get(jax.vmap(functools.partial(deal_from_deck, rules))(jnp.asarray(decks)))
     drawn = states.deck[:, rules.num_cards - rules.deck_after_deal :]
     kinds = np.concatenate([states.hands.reshape(len(decks), -1), drawn], axis=-1)
     _, first, copies = np.unique(kinds, axis=0, return_index=True, return_counts=True)

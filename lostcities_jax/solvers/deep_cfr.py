@@ -134,15 +134,10 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
         elif opponent == "league":
             key = key_of(_LEAGUE, iteration, traverser)
             params = params._replace(network=draw(state.snapshots, params.network, other, key))
-        seats = (
-            Seat(
-                SeatParams(state.advantage[traverser].params, jnp.asarray(False)),
-                jnp.float32(config.traversal.epsilon),
-                jnp.asarray(True),
-            ),
-            Seat(params, jnp.float32(0.0), jnp.asarray(False)),
-        )
-        return seats if traverser == 0 else seats[::-1]
+        own = SeatParams(state.advantage[traverser].params, jnp.asarray(False))
+        first = Seat(own, jnp.float32(config.traversal.epsilon), jnp.asarray(True))
+        second = Seat(params, jnp.float32(0.0), jnp.asarray(False))
+        return (first, second) if traverser == 0 else (second, first)
 
     def traverse(state: DeepCfrState, traverser: int, iteration: int) -> tuple[Tape, Summary]:
         seats = seats_of(state, traverser, iteration)

@@ -5,6 +5,7 @@ import dataclasses
 from jax.sharding import Mesh
 
 from lostcities_jax import memory
+from lostcities_jax.bots import BOTS
 from lostcities_jax.devices import memory_limit_bytes
 from lostcities_jax.errors import UserError
 from lostcities_jax.games.game import Game
@@ -16,6 +17,37 @@ from lostcities_jax.traversal.sharded import device_plan
 from lostcities_jax.traversal.tape import bytes_per_lane
 
 USABLE = 0.8  # share of a device's memory to plan with; the rest is the programs' own
+
+
+def check_settings(config: Config, game: Game) -> None:
+    """Refuses settings that do not go together.
+
+    Raises:
+      UserError: names the setting and what is allowed.
+    """
+    sizes = config.traversal
+    if sizes.opponent == "league" and not config.snapshots.every:
+        raise UserError(
+            "traversal.opponent is league and snapshots.every is 0; "
+            "allowed with a league: 1 or more"
+        )
+    if sizes.opponent == "league" and not any(dataclasses.astuple(config.league)):
+        raise UserError("all weights of league are 0; allowed: one or more above 0")
+    if sizes.cut_value == "rollouts" and not (sizes.max_depth or sizes.max_nodes):
+        raise UserError(
+            "traversal.cut_value is rollouts, but nothing is cut; allowed: with "
+            "traversal.max_depth or traversal.max_nodes"
+        )
+    if game.rules is None:
+        players = [("opponent", sizes.opponent)]
+        if sizes.cut_value == "rollouts":
+            players.append(("rollout_policy", sizes.rollout_policy))
+        for name, player in players:
+            if player in BOTS and player != "random":
+                raise UserError(
+                    f"traversal.{name} is {player}, which plays Lost Cities alone; "
+                    f"allowed in {game.name}: random"
+                )
 
 
 def check_feasible(config: Config, game: Game, mesh: Mesh) -> None:

@@ -1,0 +1,104 @@
+"""Measuring the policies of a run: matches against bots, and exact figures of small games."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lostcities_jax.evaluation.agents import (
+    Agent,
+    Mixture,
+    average_agent,
+    bot_agent,
+    current_agent,
+    iterates_agent,
+)
+from lostcities_jax.evaluation.exactness import exact_result
+from lostcities_jax.evaluation.matches import evaluate
+from lostcities_jax.evaluation.tables import print_exact, print_results
+from lostcities_jax.exact.tree import GameTree, build_tree
+from lostcities_jax.games.game import Game
+from lostcities_jax.networks import Network
+from lostcities_jax.settings import Config
+from lostcities_jax.solvers.deep_cfr import DeepCfrState
+from lostcities_jax.tracking import RunLog
+
+
+class RunEvaluation:
+    """Evaluates a run's state; keeps the tree of a small game from one time to the next."""
+
+    def __init__(
+        self,
+        config: Config,
+        game: Game,
+        network: Network,
+        log: RunLog,
+        announce: Callable[[str], None],
+    ):
+        """Takes what stays the same; `announce` is told what is being done."""
+        self._config, self._game, self._network = config, game, network
+        self._log, self._announce = log, announce
+        self._tree: GameTree | None = None
+
+    def measure(self, state: DeepCfrState, is_last: bool) -> Mapping[str, float]:
+        """Metrics of the state's policies; the last evaluation is shown as tables."""
+        values: dict[str, float] = {}
+        agents = self._agents(state, is_last)
+        if self._game.rules is not None:
+            for section, agent in agents.items():
+                values |= self._matches(section, agent, is_last)
+        if self._game.all_deals is not None:
+            values |= self._exact(agents, is_last)
+        return values
+
+    def _agents(self, state: DeepCfrState, is_last: bool) -> dict[str, Agent | Mixture]:
+        """The policies to measure, by the section of their metrics."""
+        fallback = self._config.traversal.fallback
+        agents: dict[str, Agent | Mixture] = {
+            "eval": average_agent("average strategy", self._network, state.strategy.params)
+        }
+        if state.snapshots is not None and int(state.snapshots.offered):
+            agents["eval_iterates"] = iterates_agent(
+                "average of iterates",
+                self._network,
+                state.snapshots,
+                self._config.learner.weighting,
+                fallback,
+            )
+        if is_last:
+            params = (state.advantage[0].params, state.advantage[1].params)
+            agents["eval_current"] = current_agent(
+                "current strategy", self._network, params, fallback
+            )
+        return agents
+
+    def _matches(self, section: str, agent: Agent | Mixture, is_last: bool) -> dict[str, Any]:
+        settings, results = self._config.evaluation, []
+        for name in settings.opponents:
+            self._announce(f"evaluation, {name}")
+            results += evaluate(
+                self._config.rules,
+                agent,
+                [bot_agent(self._config.rules, name)],
+                settings.games,
+                self._config.traversal.batch_width,
+                self._config.seed,
+            )
+        values: dict[str, Any] = {}
+        for result in results:
+            values |= result.metrics(section)
+            self._log.write_file(str(result))
+        if is_last:
+            print_results(self._log.console, agent.name, results)
+        return values
+
+    def _exact(self, agents: Mapping[str, Agent | Mixture], is_last: bool) -> dict[str, float]:
+        self._announce("exact evaluation")
+        self._tree = self._tree or build_tree(self._game)
+        values, results = {}, []
+        for section, agent in agents.items():
+            result = exact_result(self._tree, agent)
+            values |= result.metrics(section)
+            self._log.write_file(str(result))
+            results.append(result)
+        if is_last:
+            print_exact(self._log.console, self._game.name, results)
+        return values
