@@ -169,8 +169,8 @@ def _measurement(
 def _iterate(solver: DeepCfr, state: DeepCfrState, iteration: int) -> DeepCfrState:
     """The steps of training that touch samples, as the train command takes them."""
     for player in (0, 1):
-        tape, summary = solver.traverse(state, player, iteration)
-        state = solver.remember(state, player, iteration, tape, summary)
+        batch = solver.traverse(state, player, iteration)
+        state = solver.remember(state, player, iteration, batch)
         state, _ = solver.fit_advantage(state, player, iteration)
         state, _ = solver.fit_critic(state, player, iteration)
     return state

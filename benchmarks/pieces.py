@@ -9,17 +9,14 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.fixtures import Position, choosing_params, positions
-from lostcities_jax import lanes as lockstep_lanes
-from lostcities_jax.features import encode
 from lostcities_jax.games.lost_cities import lost_cities
-from lostcities_jax.info_state import unpack
-from lostcities_jax.lanes import Lanes, deal_episodes, episode_keys, refill
+from lostcities_jax.lanes import Lanes, deal_episodes, decision_uniforms, episode_keys, refill
 from lostcities_jax.networks import KINDS, Network, make_network
-from lostcities_jax.regret import explore, sample_action, select_action
+from lostcities_jax.regret import Choice, choose_actions
 from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, Rules
 from lostcities_jax.solvers.opponents import SeatParams, traversal_policy
 from lostcities_jax.traversal import lockstep
-from lostcities_jax.traversal.lockstep import Seat, Summary
+from lostcities_jax.traversal.lockstep import Paths, Seat, Summary
 from lostcities_jax.traversal.tape import Ends, Rows, Tape, append, blank_tape
 
 _TAPE_CYCLES = 64  # written in a circle, more than a cache holds
@@ -99,45 +96,41 @@ def make_pieces(shape: Shape) -> list[Piece]:
 def _phase_pieces(shape: Shape, k: int, at: Position) -> tuple[list[Piece], Rows]:
     """What a half-step of phase `k` does, and its tape row."""
     rules, game = shape.rules, lost_cities(shape.rules)
-    params, epsilon = make_seats(shape)[0]
-    module = KINDS[shape.kind](rules=rules, hidden=shape.hidden, layers=shape.layers)
-    info = unpack(rules, at.info)
-    features = jax.jit(functools.partial(encode, rules))(info)
+    params, epsilon, _ = make_seats(shape)[0]
+    make_module, inputs = KINDS[shape.kind]
+    module: Any = make_module(game=game, hidden=shape.hidden, layers=shape.layers)  # pyright: ignore
+    encode_rows = functools.partial(inputs, game)
+    encoded = jax.jit(encode_rows)(at.info)
     keys = episode_keys(jax.random.key(shape.seed), jnp.arange(shape.width))
     depth = jnp.arange(shape.width, dtype=jnp.int32)
-    uniform = lockstep_lanes._decision_uniforms(keys, depth)
+    uniform = decision_uniforms(keys, depth)
     # Its parameters are its outputs: what is left of the policy is regret matching.
     identity = Network(lambda key: None, lambda outputs, *_: outputs, lambda outputs, _: outputs)
     policy = traversal_policy(identity, "argmax")
 
     # A piece is repeated with the same keys on purpose, so it takes their words.
     def draw(words: jax.Array, depth: jax.Array) -> jax.Array:
-        return lockstep_lanes._decision_uniforms(jax.random.wrap_key_data(words), depth)
+        return decision_uniforms(jax.random.wrap_key_data(words), depth)
 
-    def encode_rows(packed: jax.Array) -> Any:
-        return encode(rules, unpack(rules, packed))
-
-    def forward(network_params: Any, features: Any, slots: jax.Array) -> Any:
-        return module.apply({"params": network_params}, features, slots)[k]
+    def forward(network_params: Any, encoded: tuple) -> Any:
+        return module.apply({"params": network_params}, *encoded)[k]
 
     def match(outputs: jax.Array, legal: jax.Array) -> Any:
         return policy(params._replace(network=outputs), at.info, legal, k)
 
-    def sample(strategy: jax.Array, legal: jax.Array, uniform: jax.Array) -> tuple:
-        sampling = explore(strategy, legal, epsilon)
-        action = sample_action(sampling, uniform)
-        return action, select_action(strategy, action), select_action(sampling, action)
+    def sample(strategy: jax.Array, legal: jax.Array, uniform: jax.Array) -> Choice:
+        is_traverser = jnp.asarray(True)
+        return choose_actions(0, strategy, legal, epsilon, is_traverser, uniform[:, None])
 
-    outputs = jax.jit(forward)(params.network, features, info.hand)
+    outputs = jax.jit(forward)(params.network, encoded)
     strategy, _ = jax.jit(match)(outputs, at.legal)
-    action, strategy_of_action, probability = jax.jit(sample)(strategy, at.legal, uniform)
+    choice = jax.jit(sample)(strategy, at.legal, uniform)
     row = Rows(
         info=at.info,
         legal=at.legal,
         strategy=strategy,
-        action=action,
-        strategy_of_action=strategy_of_action,
-        probability=probability,
+        action=choice.action,
+        probability=choice.probability,
         rank=depth,
         live=jnp.ones((shape.width,), bool),
     )
@@ -146,7 +139,7 @@ def _phase_pieces(shape: Shape, k: int, at: Position) -> tuple[list[Piece], Rows
         "observe, pack": (jax.vmap(lambda state: game.observe(state, k)), at.state),
         "legal": (jax.vmap(lambda state: game.legal(state, k)), at.state),
         "unpack, encode": (encode_rows, at.info),
-        "forward": (forward, params.network, features, info.hand),
+        "forward": (forward, params.network, encoded),
         "regret matching": (match, outputs, at.legal),
         "explore, sample": (sample, strategy, at.legal, uniform),
         "engine step": (jax.vmap(lambda s, a: game.step(s, k, a)), at.state, at.action),
@@ -166,8 +159,12 @@ def _cycle_pieces(shape: Shape, at: Position, rows: tuple[Rows, ...]) -> list[Pi
     initial = deal_episodes(game, key, jnp.arange(shape.quota))
     fallbacks = [jnp.int32(0) for _ in game.phases]
 
-    def summarise(summary: Summary, rows: tuple[Rows, ...], lanes: Lanes) -> Summary:
-        return lockstep._summarise(game, summary, rows, fallbacks, ~lanes.active, lanes)
+    counts = jnp.zeros((width,), jnp.int32)
+    paths = Paths(active, counts, jnp.stack([counts, counts], -1), counts, None)
+
+    def summarise(summary: Summary, lanes: Lanes, paths: Paths) -> Summary:
+        ended = ~lanes.active
+        return lockstep._summarise(game, summary, lanes, paths, fallbacks, ended, ended)
 
     def write(tape: Tape, rows: tuple[Rows, ...], ends: Ends) -> Tape:
         return append(tape._replace(length=tape.length % _TAPE_CYCLES), rows, ends)
@@ -179,7 +176,7 @@ def _cycle_pieces(shape: Shape, at: Position, rows: tuple[Rows, ...]) -> list[Pi
     return [
         Piece("episode keys", lambda episode: episode_keys(key, episode), (episode,)),
         Piece("value", value, (at.state,)),
-        Piece("summary", summarise, (summary, rows, lanes), carries=True),
+        Piece("summary", summarise, (summary, lanes, paths), carries=True),
         Piece("tape write", write, (tape, rows, ends), carries=True),
         Piece("refill", refill, (lanes, initial, jnp.int32(shape.quota))),
     ]

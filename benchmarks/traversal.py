@@ -36,7 +36,7 @@ from lostcities_jax.solvers.opponents import SeatParams, traversal_policy
 from lostcities_jax.traversal.lockstep import Seat, Summary, TraversalPolicy
 from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.sharded import device_plan, sharded_traverse
-from lostcities_jax.traversal.statistics import Statistics, statistics
+from lostcities_jax.traversal.statistics import Statistics, tape_statistics
 from lostcities_jax.traversal.tape import Tape, bytes_per_lane
 
 NAME = "traversal"
@@ -157,7 +157,7 @@ def _measure(setup: _Setup, width: int, mesh: Mesh) -> Measurement:
     replicated = NamedSharding(mesh, PartitionSpec())
     seats, keys = jax.device_put((setup.seats, keys), replicated)
     compiled, compile_seconds = compile_ahead(run, seats, keys[0])
-    count = jax.jit(lambda tape, summary: statistics(setup.game, plan.quota, tape, summary))
+    count = jax.jit(lambda tape, summary: tape_statistics(setup.game, plan.quota, tape, summary))
     batches: list[Statistics] = []
 
     def nodes(result: tuple[Tape, Summary]) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 
 from lostcities_jax.arrays import along_last
 from lostcities_jax.errors import UserError
-from lostcities_jax.features import encode
+from lostcities_jax.features import Features, encode
 from lostcities_jax.games.game import Game
 from lostcities_jax.info_state import unpack
 from lostcities_jax.rules import Rules
@@ -44,8 +44,8 @@ class Mlp(nn.Module):
     layers: int
 
     @nn.compact
-    def __call__(self, packed: jax.Array) -> tuple[jax.Array, ...]:
-        x = self.game.encode(packed)
+    def __call__(self, features: jax.Array) -> tuple[jax.Array, ...]:
+        x = features
         for _ in range(self.layers):
             x = nn.relu(nn.Dense(self.hidden)(x))
         return tuple(
@@ -66,11 +66,8 @@ class ColorShared(nn.Module):
     layers: int
 
     @nn.compact
-    def __call__(self, packed: jax.Array) -> tuple[jax.Array, jax.Array]:
-        rules = self.game.rules
-        assert rules is not None
-        info = unpack(rules, packed)
-        features = encode(rules, info)
+    def __call__(self, features: Features, slots: jax.Array) -> tuple[jax.Array, jax.Array]:
+        rules = _rules_of(self.game)
         x = jnp.concatenate([features.cards, features.columns], axis=-1)
         shared = nn.Dense(self.hidden)(features.table)
         x = nn.relu(nn.Dense(self.hidden, use_bias=False)(x) + shared[..., None, :])
@@ -80,10 +77,38 @@ class ColorShared(nn.Module):
         deck = _zero_dense(1, "deck_head")(x.mean(-2))
         piles = _zero_dense(1, "pile_head")(x)[..., 0]
         by_type = _zero_dense(2 * rules.faces, "card_head")(x)
-        return _by_slot(rules, by_type, info.hand), jnp.concatenate([deck, piles], axis=-1)
+        return _by_slot(rules, by_type, slots), jnp.concatenate([deck, piles], axis=-1)
 
 
-KINDS = {"mlp": Mlp, "color_shared": ColorShared}
+def _rules_of(game: Game) -> Rules:
+    if game.rules is None:
+        raise UserError(f"network.kind is color_shared; allowed for {game.name}: mlp")
+    return game.rules
+
+
+def _flat_inputs(game: Game, packed: jax.Array) -> tuple[jax.Array]:
+    return (game.encode(packed),)
+
+
+def _color_inputs(game: Game, packed: jax.Array) -> tuple[Features, jax.Array]:
+    rules = _rules_of(game)
+    info = unpack(rules, packed)
+    return encode(rules, info), info.hand
+
+
+class Kind(NamedTuple):
+    """A kind of network.
+
+    Attributes:
+      module: the Flax module of `game`, `hidden` and `layers`.
+      inputs: `(game, packed uint8[..., I]) -> arguments` of the module.
+    """
+
+    module: type[nn.Module]
+    inputs: Callable[[Game, jax.Array], tuple]
+
+
+KINDS = {"mlp": Kind(Mlp, _flat_inputs), "color_shared": Kind(ColorShared, _color_inputs)}
 
 
 @functools.cache
@@ -95,15 +120,16 @@ def make_network(game: Game, kind: str, hidden: int, layers: int) -> Network:
     Raises:
       UserError: for a network of colours and a game without any.
     """
-    if kind == "color_shared" and game.rules is None:
-        raise UserError(f"network.kind is {kind}; allowed for {game.name}: mlp")
-    module = KINDS[kind](game=game, hidden=hidden, layers=layers)
+    make_module, inputs = KINDS[kind]
+    module = make_module(game=game, hidden=hidden, layers=layers)  # pyright: ignore[reportCallIssue]
+    blank = np.zeros((1, game.info_size), np.uint8)
+    jax.eval_shape(lambda: inputs(game, jnp.asarray(blank)))  # a kind may not know the game
 
     def init(key: jax.Array) -> Any:
-        return module.init(key, jnp.zeros((1, game.info_size), jnp.uint8))["params"]
+        return module.init(key, *inputs(game, jnp.asarray(blank)))["params"]
 
     def apply_heads(params: Any, packed: jax.Array) -> tuple[jax.Array, ...]:
-        heads: Any = module.apply({"params": params}, packed)
+        heads: Any = module.apply({"params": params}, *inputs(game, packed))
         return heads
 
     def apply(params: Any, packed: jax.Array, head: int) -> jax.Array:

@@ -70,7 +70,6 @@ class TraversalConfig:
       rollout_policy: rule-based player that plays them.
       stack_levels: open decisions a lane has room for; 0 for as many as can be needed.
       tape_cycles: cycles of decisions a tape has room for; 0 for an estimate.
-      scheduler: how traversals share the machine; all give the same samples.
     """
 
     batch_width: BatchWidth = 256
@@ -88,7 +87,31 @@ class TraversalConfig:
     rollout_policy: Opponent = "balanced"
     stack_levels: Annotated[int, Field(ge=0, le=255)] = 0
     tape_cycles: CountOrZero = 0
-    scheduler: Literal["lockstep", "recursive", "interleaved", "server"] = "lockstep"
+
+
+@dataclasses.dataclass(frozen=True)
+class SchedulerConfig:
+    """How traversals share the machine; all schedulers give the same samples.
+
+    Attributes:
+      kind: lockstep is the fast one; the others walk on the host: recursive one traversal at
+        a time, interleaved many in one process, server with worker processes and one for
+        the networks.
+      traversals: suspended traversals of a process; 1 makes a worker wait for every answer.
+      workers: worker processes of the server.
+      slots: rows that the workers share with the server.
+      max_batch: rows of a network call of the server.
+      window_microseconds: how long the server waits for more rows.
+      push_every: iterations between pushes of the networks to the server.
+    """
+
+    kind: Literal["lockstep", "recursive", "interleaved", "server"] = "lockstep"
+    traversals: Annotated[int, Field(ge=1, le=2**20)] = 64
+    workers: Annotated[int, Field(ge=1, le=256)] = 2
+    slots: Annotated[int, Field(ge=1, le=2**20)] = 256
+    max_batch: Annotated[int, Field(ge=1, le=2**20)] = 256
+    window_microseconds: CountOrZero = 200
+    push_every: Count = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,6 +247,7 @@ class Config:
       rules: rules of Lost Cities; other games have their own.
       network: shape of the networks.
       traversal: sampling of the game tree.
+      scheduler: sharing of the machine.
       snapshots: keeping of past strategies.
       league: choice among them.
       critic: valuing of actions.
@@ -240,6 +264,7 @@ class Config:
     rules: Rules = CLASSIC
     network: NetworkConfig = NetworkConfig()
     traversal: TraversalConfig = TraversalConfig()
+    scheduler: SchedulerConfig = SchedulerConfig()
     snapshots: SnapshotConfig = SnapshotConfig()
     league: LeagueConfig = LeagueConfig()
     critic: CriticConfig = CriticConfig()

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import pathlib
 import sys
 import time
@@ -23,10 +22,11 @@ from lostcities_jax.games.game import Game
 from lostcities_jax.networks import make_network
 from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.settings import Config
-from lostcities_jax.solvers.deep_cfr import DeepCfr, DeepCfrState, make_deep_cfr, traversal_plan
+from lostcities_jax.solvers.deep_cfr import DeepCfr, DeepCfrState, make_deep_cfr
 from lostcities_jax.solvers.feasibility import check_feasible, check_settings
+from lostcities_jax.solvers.scheduling import traversal_plan
 from lostcities_jax.tracking import MetricsWriter, Progress, RunLog
-from lostcities_jax.traversal.statistics import Statistics, depth_bin_size, statistics
+from lostcities_jax.traversal.statistics import Statistics, depth_bin_size
 
 PROG = "python -m lostcities_jax.train"
 
@@ -67,10 +67,12 @@ def main(argv: Sequence[str]) -> int:
         folder = run_folder.create(run_dir, config)
         state, done = solver.init(), 0
     with (
+        contextlib.ExitStack() as at_exit,
         RunLog(folder) as log,
         MetricsWriter(folder) as metrics,
         Progress(log, config.iterations, done) as progress,
     ):
+        at_exit.callback(solver.close)
         metrics.truncate_after(done)
         _announce(config, folder, mesh, log, done)
         measuring = RunEvaluation(config, game, network, log, progress.phase)
@@ -129,11 +131,11 @@ def _update_player(
     solver = run.solver
     run.progress.phase(f"traversal, player {player}")
     with timer.phase("traversal"):
-        tape, summary = jax.block_until_ready(solver.traverse(state, player, iteration))
-    batch = _batch_statistics(run.game, run.config.traversal.traversals)(tape, summary)
+        batch = jax.block_until_ready(solver.traverse(state, player, iteration))
+    counted = solver.statistics(batch)
     with timer.phase("memory"):
-        state = solver.remember(state, player, iteration, tape, summary)
-        del tape
+        state = solver.remember(state, player, iteration, batch)
+        del batch
         jax.block_until_ready(state)
     run.progress.phase(f"advantage network, player {player}")
     with timer.phase("advantage_train"):
@@ -141,11 +143,11 @@ def _update_player(
     run.progress.phase(f"critic, player {player}")
     with timer.phase("critic_train"):
         state, critic_losses = jax.block_until_ready(solver.fit_critic(state, player, iteration))
-    batch = jax.device_get(batch)
-    _check_room(run.config, run.game, batch, iteration)
+    counted = jax.device_get(counted)
+    _check_room(run.config, run.game, counted, iteration)
     values = _loss_metrics(f"advantage_{player}", losses, iteration)
     values |= _loss_metrics(f"critic_{player}", critic_losses, iteration)
-    return state, batch, values
+    return state, counted, values
 
 
 def _check_room(config: Config, game: Game, batch: Statistics, iteration: int) -> None:
@@ -165,11 +167,6 @@ def _check_room(config: Config, game: Game, batch: Statistics, iteration: int) -
 
 def _is_due(iteration: int, every: int) -> bool:
     return every > 0 and iteration % every == 0
-
-
-@functools.cache
-def _batch_statistics(game: Game, quota: int):
-    return jax.jit(functools.partial(statistics, game, quota))
 
 
 def _loss_metrics(name: str, losses: jax.Array, iteration: int) -> dict[str, float]:

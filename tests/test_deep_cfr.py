@@ -44,7 +44,7 @@ def remembered(width, devices, opponent="current"):
     _, _, solver = make(dataclasses.replace(CONFIG, traversal=sizes), devices)
     state = solver.init()
     for player in (0, 1):
-        state = solver.remember(state, player, 1, *solver.traverse(state, player, 1))
+        state = solver.remember(state, player, 1, solver.traverse(state, player, 1))
     return jax.device_get((*state.advantage_memories, state.strategy_memory))
 
 
@@ -103,7 +103,7 @@ def test_cut_after_one_decision_it_learns_to_discard(estimator):
     for iteration in range(1, config.iterations + 1):
         for player in (0, 1):
             state = solver.remember(
-                state, player, iteration, *solver.traverse(state, player, iteration)
+                state, player, iteration, solver.traverse(state, player, iteration)
             )
             state, _ = solver.fit_advantage(state, player, iteration)
             state, _ = solver.fit_critic(state, player, iteration)

@@ -25,7 +25,7 @@ from lostcities_jax.state import deal_from_deck
 from lostcities_jax.traversal.lockstep import traverse
 from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.sharded import sharded_traverse
-from lostcities_jax.traversal.statistics import statistics
+from lostcities_jax.traversal.statistics import tape_statistics
 from lostcities_jax.traversal.tape import bytes_per_lane, sweep
 
 SMALL = Rules(colors=3, ranks=5, wagers=1, hand=4, penalty=-10, bonus_cards=4, bonus=10)
@@ -107,7 +107,9 @@ def test_statistics_add_up():
     tape, summary = sharded_traverse(game, (uniform_policy,) * 2, plan, mesh)(
         seats(0, 0.4), jax.random.key(0)
     )
-    stats = jax.device_get(jax.jit(functools.partial(statistics, game, plan.quota))(tape, summary))
+    stats = jax.device_get(
+        jax.jit(functools.partial(tape_statistics, game, plan.quota))(tape, summary)
+    )
     live = sum(int(np.asarray(rows.live).sum()) for rows in tape.rows)
     assert stats.nodes == live == np.asarray(summary.decisions).sum()
     assert stats.terminals + stats.timeouts == plan.quota

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
 from lostcities_jax import memory, snapshots
 from lostcities_jax.games.game import Game
@@ -28,17 +28,11 @@ from lostcities_jax.learner import (
 from lostcities_jax.networks import Network
 from lostcities_jax.settings import Config
 from lostcities_jax.snapshots import Snapshots
-from lostcities_jax.solvers.opponents import (
-    SeatParams,
-    draw_from_league,
-    rollout_policy,
-    seat_policies,
-)
-from lostcities_jax.solvers.remembering import Memories, make_remember, needs_critic
-from lostcities_jax.traversal.lockstep import Seat, Summary
-from lostcities_jax.traversal.plan import Plan
-from lostcities_jax.traversal.sharded import sharded_traverse, shards
-from lostcities_jax.traversal.tape import Tape
+from lostcities_jax.solvers.opponents import SeatParams, draw_from_league
+from lostcities_jax.solvers.remembering import Memories, needs_critic
+from lostcities_jax.solvers.scheduling import make_scheduler
+from lostcities_jax.traversal.lockstep import Seat
+from lostcities_jax.traversal.statistics import Statistics
 
 # Streams of random numbers folded from the run's seed.
 _INIT, _TRAVERSE, _MEMORY, _FIT, _LEAGUE, _SNAPSHOT = range(6)
@@ -72,24 +66,28 @@ class DeepCfr(NamedTuple):
 
     Attributes:
       init: `() -> DeepCfrState`.
-      traverse: `(state, traverser, iteration) -> (tape, summary)`.
-      remember: `(state, traverser, iteration, tape, summary) -> state`; donates the
-        memories of `state`.
+      traverse: `(state, traverser, iteration) -> batch`, in its scheduler's own form.
+      statistics: `batch -> Statistics`.
+      remember: `(state, traverser, iteration, batch) -> state`; donates the memories of
+        `state`.
       fit_advantage: `(state, player, iteration) -> (state, losses float32[2])`; donates the
         learner of `state`.
       fit_critic: the same, after the batch of `player`; without a critic it does nothing.
       fit_strategy: `(state, iteration) -> (state, losses float32[2])`; likewise.
       keep_snapshot: `(state, iteration) -> state`, at the end of an iteration; donates the
         snapshots of `state`.
+      close: ends the processes of a scheduler that has some.
     """
 
     init: Callable[[], DeepCfrState]
-    traverse: Callable[..., tuple[Tape, Summary]]
+    traverse: Callable[..., Any]
+    statistics: Callable[[Any], Statistics]
     remember: Callable[..., DeepCfrState]
     fit_advantage: Callable[..., tuple[DeepCfrState, jax.Array]]
     fit_critic: Callable[..., tuple[DeepCfrState, jax.Array]]
     fit_strategy: Callable[..., tuple[DeepCfrState, jax.Array]]
     keep_snapshot: Callable[..., DeepCfrState]
+    close: Callable[[], None]
 
 
 def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> DeepCfr:
@@ -120,10 +118,7 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
         # Bound to the device that every later step leaves it on, or all compile twice.
         return jax.device_put(state, home)
 
-    plan = traversal_plan(config, game)
-    policies = _pair(lambda traverser: seat_policies(config, game, network, traverser))
-    runs = [sharded_traverse(game, pair, plan, mesh) for pair in policies]
-    replicated = NamedSharding(mesh, PartitionSpec())
+    scheduler = make_scheduler(config, game, network, mesh)
     draw = jax.jit(functools.partial(draw_from_league, config.league), static_argnums=2)
 
     def seats_of(state: DeepCfrState, traverser: int, iteration: int) -> tuple[Seat, Seat]:
@@ -139,30 +134,26 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
         second = Seat(params, jnp.float32(0.0), jnp.asarray(False))
         return (first, second) if traverser == 0 else (second, first)
 
-    def traverse(state: DeepCfrState, traverser: int, iteration: int) -> tuple[Tape, Summary]:
-        seats = seats_of(state, traverser, iteration)
-        key = key_of(_TRAVERSE, iteration, traverser)
-        return runs[traverser](*jax.device_put((seats, key), replicated))
+    def critic_params(state: DeepCfrState) -> Any:
+        return state.critic.params if state.critic is not None else None
 
-    add_tapes = make_remember(
-        game,
-        network,
-        config.traversal.estimator,
-        config.learner.target_scale,
-        config.critic.trace,
-        plan.levels(game),
-    )
+    def traverse(state: DeepCfrState, traverser: int, iteration: int) -> Any:
+        return scheduler.run(
+            traverser,
+            seats_of(state, traverser, iteration),
+            critic_params(state),
+            iteration,
+            key_of(_TRAVERSE, iteration, traverser),
+        )
 
-    def remember(
-        state: DeepCfrState, traverser: int, iteration: int, tape: Tape, summary: Summary
-    ) -> DeepCfrState:
-        memories = add_tapes(
+    def remember(state: DeepCfrState, traverser: int, iteration: int, batch: Any) -> DeepCfrState:
+        memories = scheduler.remember(
             traverser,
             Memories(
                 state.advantage_memories[traverser], state.strategy_memory, state.critic_memory
             ),
-            shards(tape, summary, home),
-            state.critic.params if state.critic is not None else None,
+            batch,
+            critic_params(state),
             iteration,
             key_of(_MEMORY, iteration, traverser),
         )
@@ -211,24 +202,16 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
         kept = keep(state.snapshots, networks, jnp.int32(iteration), key)
         return state._replace(snapshots=kept)
 
-    return DeepCfr(init, traverse, remember, fit_advantage, fit_critic, fit_strategy, keep_snapshot)
-
-
-def traversal_plan(config: Config, game: Game) -> Plan:
-    """The static sizes of a configuration's traversals."""
-    sizes = config.traversal
-    branches = {"outcome": 0, "robust": sizes.branches, "external": game.max_actions}
-    return Plan(
-        width=sizes.batch_width,
-        quota=sizes.traversals,
-        branches=branches[sizes.sampling],
-        max_depth=sizes.max_depth,
-        max_nodes=sizes.max_nodes,
-        has_critic=needs_critic(sizes.estimator),
-        rollouts=sizes.rollouts if sizes.cut_value == "rollouts" else 0,
-        rollout_policy=rollout_policy(game, sizes.rollout_policy),
-        stack_levels=sizes.stack_levels,
-        tape_cycles=sizes.tape_cycles,
+    return DeepCfr(
+        init=init,
+        traverse=traverse,
+        statistics=scheduler.statistics,
+        remember=remember,
+        fit_advantage=fit_advantage,
+        fit_critic=fit_critic,
+        fit_strategy=fit_strategy,
+        keep_snapshot=keep_snapshot,
+        close=scheduler.close,
     )
 
 

@@ -10,8 +10,8 @@ from lostcities_jax.devices import memory_limit_bytes
 from lostcities_jax.errors import UserError
 from lostcities_jax.games.game import Game
 from lostcities_jax.settings import Config
-from lostcities_jax.solvers.deep_cfr import traversal_plan
 from lostcities_jax.solvers.remembering import needs_critic
+from lostcities_jax.solvers.scheduling import traversal_plan
 from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.sharded import device_plan
 from lostcities_jax.traversal.tape import bytes_per_lane
@@ -37,6 +37,16 @@ def check_settings(config: Config, game: Game) -> None:
         raise UserError(
             "traversal.cut_value is rollouts, but nothing is cut; allowed: with "
             "traversal.max_depth or traversal.max_nodes"
+        )
+    if sizes.cut_value == "rollouts" and config.scheduler.kind != "lockstep":
+        raise UserError(
+            f"traversal.cut_value is rollouts; allowed with scheduler.kind "
+            f"{config.scheduler.kind}: score"
+        )
+    if config.scheduler.kind == "server" and config.scheduler.slots < config.scheduler.workers:
+        raise UserError(
+            f"scheduler.slots is {config.scheduler.slots}; "
+            f"allowed: at least the {config.scheduler.workers} workers"
         )
     if game.rules is None:
         players = [("opponent", sizes.opponent)]

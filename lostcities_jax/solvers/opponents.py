@@ -20,6 +20,8 @@ from lostcities_jax.snapshots import Snapshots
 from lostcities_jax.traversal.lockstep import TraversalPolicy
 from lostcities_jax.traversal.rollouts import RolloutPolicy
 
+FIXED = tuple(BOTS)  # opponents that follow rules and have no parameters
+
 
 class SeatParams(NamedTuple):
     """Parameters of a traversal policy: regret matching, or the average strategy's softmax."""
@@ -73,7 +75,7 @@ def seat_policies(
 ) -> tuple[TraversalPolicy, TraversalPolicy]:
     """The policy functions of player 0 and player 1 when `traverser` traverses."""
     own = traversal_policy(network, config.traversal.fallback)
-    if config.traversal.opponent not in BOTS:
+    if config.traversal.opponent not in FIXED:
         return own, own
     other = fixed_policy(game, config.traversal.opponent)
     return (own, other) if traverser == 0 else (other, own)

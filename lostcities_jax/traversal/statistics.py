@@ -45,12 +45,19 @@ def depth_bin_size(game: Game) -> int:
     return -(-game.max_cycles * len(game.phases) // DEPTH_BINS)
 
 
-def statistics(game: Game, quota: int, tape: Tape, summary: Summary) -> Statistics:
+def tape_statistics(game: Game, quota: int, tape: Tape, summary: Summary) -> Statistics:
     """Statistics of a batch of `quota` traversals as `sharded_traverse` returns it."""
-    depth = summary.decisions.sum(-1)
-    finished = summary.finished
     half_steps = tape.length.sum() * len(game.phases)
     lanes_per_device = tape.ends.ended.shape[1] // tape.length.shape[0]
+    return statistics(game, quota, summary, half_steps, half_steps * lanes_per_device)
+
+
+def statistics(
+    game: Game, quota: int, summary: Summary, half_steps: jax.Array, rows: jax.Array
+) -> Statistics:
+    """Statistics of `quota` traversals that took `half_steps` network calls of `rows` in all."""
+    depth = summary.decisions.sum(-1)
+    finished = summary.finished
     bins = jnp.minimum(depth // depth_bin_size(game), DEPTH_BINS - 1)
 
     def count(flags: jax.Array) -> jax.Array:
@@ -65,6 +72,6 @@ def statistics(game: Game, quota: int, tape: Tape, summary: Summary) -> Statisti
         overflows=summary.overflows.sum(),
         fallbacks=summary.fallbacks.sum(),
         half_steps=half_steps,
-        rows=half_steps * lanes_per_device,
+        rows=rows,
         depth_histogram=jnp.zeros((DEPTH_BINS,), jnp.int32).at[bins].add(finished),
     )
