@@ -9,10 +9,14 @@ import numpy as np
 
 from benchmarks.limits import matmul_flops
 from lostcities_jax.games.game import Game, GameState
+from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.lanes import Decision, deal_episodes, episode_keys, fill_lanes, play_cycle
 from lostcities_jax.memory import Samples
-from lostcities_jax.networks import Network
+from lostcities_jax.networks import Network, make_network
 from lostcities_jax.regret import sample_action, uniform_strategy
+from lostcities_jax.rules import Rules
+from lostcities_jax.schedulers.answers import Players
+from lostcities_jax.solvers.opponents import traversal_policy
 
 OPENING_CYCLES = 20  # into the middle of a classic game
 
@@ -88,6 +92,33 @@ def row_flops(game: Game, network: Network, params: Any) -> float:
         for phase in game.phases
     ]
     return sum(flops) / len(flops)
+
+
+class NetworkShape(NamedTuple):
+    """A network to measure; `seed` is that of its parameters."""
+
+    kind: str
+    hidden: int
+    layers: int
+    seed: int
+
+
+def make_network_of(game: Game, shape: NetworkShape) -> Network:
+    """The network of a shape."""
+    return make_network(game, shape.kind, shape.hidden, shape.layers)
+
+
+def network_players(game: Game, shape: NetworkShape) -> Players:
+    """The policy that training runs in both seats, for the schedulers of the host."""
+    policy = traversal_policy(make_network_of(game, shape), "argmax")
+    return Players((policy, policy))
+
+
+def game_flops(rules: Rules, shape: NetworkShape) -> float:
+    """`row_flops` of a game of Lost Cities."""
+    game = lost_cities(rules)
+    network = make_network_of(game, shape)
+    return row_flops(game, network, choosing_params(network, shape.seed))
 
 
 def random_samples(game: Game, count: int, seed: int) -> Samples:

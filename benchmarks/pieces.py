@@ -95,7 +95,7 @@ def make_pieces(shape: Shape) -> list[Piece]:
 
 def _phase_pieces(shape: Shape, k: int, at: Position) -> tuple[list[Piece], Rows]:
     """What a half-step of phase `k` does, and its tape row."""
-    rules, game = shape.rules, lost_cities(shape.rules)
+    game = lost_cities(shape.rules)
     params, epsilon, _ = make_seats(shape)[0]
     make_module, inputs = KINDS[shape.kind]
     module: Any = make_module(game=game, hidden=shape.hidden, layers=shape.layers)  # pyright: ignore

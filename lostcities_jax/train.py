@@ -181,10 +181,12 @@ def _loss_metrics(name: str, losses: jax.Array, iteration: int) -> dict[str, flo
 
 
 def _traversal_metrics(game: Game, batches: list[Statistics], seconds: float) -> dict[str, Any]:
+    traversals = sum(int(batch.depth_histogram.sum()) for batch in batches)
     total = jax.tree.map(lambda *parts: np.sum(parts, axis=0, dtype=np.int64), *batches)
     return {
         "traversal/nodes": total.nodes,
         "traversal/nodes_per_second": float(total.nodes / max(seconds, 1e-9)),
+        "traversal/traversals_per_second": float(traversals / max(seconds, 1e-9)),
         "traversal/realised_batch": float(total.nodes / total.half_steps),
         "traversal/utilisation": float(total.nodes / total.rows),
         "traversal/terminals": total.terminals,

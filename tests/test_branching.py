@@ -12,7 +12,6 @@ from test_traversal import (
     EXACT_PLAY_REGRETS,
     EXACT_VALUE,
     FACES,
-    SMALL,
     assert_same,
     deck_with_hand,
     repeat_deck,
@@ -164,12 +163,13 @@ def test_a_full_stack_and_a_full_tape_are_counted():
 
 
 def test_the_node_limit_cuts_the_paths_that_are_left():
-    game = lost_cities(SMALL)
-    plan = Plan(8, 30, branches=3, max_nodes=12, tape_cycles=400)
-    tape, summary = run(game, uniform_policy, plan, 0)
-    assert np.asarray(summary.finished).all() and np.asarray(summary.cut).all()
-    assert (np.asarray(summary.decisions).sum(-1) == 12).all()
-    assert int(np.asarray(tape.ends.ended).sum()) > 30
+    """Leduc has traversals of more than 6 decisions and of fewer."""
+    game = leduc()
+    tape, summary = run(game, uniform_policy, Plan(8, 60, branches=3, max_nodes=6), 0)
+    assert np.asarray(summary.finished).all()
+    counts, cut = np.asarray(summary.decisions).sum(-1), np.asarray(summary.cut)
+    assert counts.max() == 6 and (counts[cut] == 6).all() and cut.sum() > 0
+    assert int(np.asarray(tape.ends.ended).sum()) > 120
 
 
 def play_uniformly(info, legal, head):

@@ -13,7 +13,7 @@ from lostcities_jax.cli import (
     parse_evaluate,
     parse_train,
 )
-from lostcities_jax.config import config_keys, dump_config, with_values
+from lostcities_jax.config import config_keys, config_value, dump_config, with_values
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.rules import PRESETS
 from lostcities_jax.settings import Config
@@ -56,19 +56,18 @@ def test_every_setting_has_a_flag(key):
 
 
 def _other_text(key):
+    """A value that is allowed and not the default."""
+    kind, default = config_keys()[key], config_value(Config(), key)
+    if typing.get_origin(kind) is typing.Literal:
+        return next(value for value in typing.get_args(kind) if value != default)
     texts = {
         "devices": "cpu",
         "rules.colors": "4",
-        "network.kind": "mlp",
+        "rules.penalty": "-4",
         "traversal.epsilon": "1e-2",
-        "traversal.opponent": "average",
-        "traversal.estimator": "outcome",
-        "traversal.fallback": "uniform",
         "learner.learning_rate": "1e-4",
-        "learner.weighting": "dcfr",
         "learner.warm_start": "false",
         "evaluation.opponents": "random",
-        "rules.penalty": "-4",
         "evaluation.games": "2",
     }
     return texts.get(key, "1")

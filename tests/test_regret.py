@@ -86,22 +86,64 @@ def test_sampled_values_are_unbiased_for_every_action_whatever_the_baseline(base
     """Values 5, -3, 8 under strategy s and sampling policy q: expectations by enumeration."""
     child, baseline = np.array([5.0, -3.0, 8.0]), np.array(baseline)
     strategy, sampling = np.array([0.5, 0.5, 0.0]), np.array([0.2, 0.5, 0.3])
-    of_node = np.full(3, strategy @ baseline)
-    correction, node_value = regret.sampled_value(
-        *(jnp.asarray(a, jnp.float32) for a in (child, strategy, sampling, baseline, of_node))
+    choices = regret.Choice(
+        jnp.arange(3), jnp.eye(3, dtype=bool), jnp.asarray(sampling, jnp.float32)
     )
-    targets = regret.advantage_targets(
-        jnp.arange(3), correction, node_value, jnp.ones((3, 3), bool)
+    corrections, value = regret.node_value(
+        *(jnp.tile(jnp.asarray(strategy, jnp.float32)[None], (3, 1)), choices),
+        *(jnp.tile(jnp.asarray(a, jnp.float32)[None], (3, 1)) for a in (child, baseline)),
+        jnp.full((3,), strategy @ baseline, jnp.float32),
     )
+    targets = regret.advantage_targets(corrections, value, jnp.ones((3, 3), bool))
     targets = np.asarray(targets) + baseline
-    value = strategy @ child
-    np.testing.assert_allclose(sampling @ np.asarray(node_value), value, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(sampling @ targets, child - value, rtol=1e-5, atol=1e-5)
+    exact = strategy @ child
+    np.testing.assert_allclose(sampling @ np.asarray(value), exact, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(sampling @ targets, child - exact, rtol=1e-5, atol=1e-5)
     if (baseline == child).all():  # then no sample says anything else
-        np.testing.assert_allclose(targets, np.tile(child - value, (3, 1)), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(targets, np.tile(child - exact, (3, 1)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("branches", [1, 2, 3, 9])
+def test_branching_explores_so_many_legal_actions_each_as_often_as_it_says(branches):
+    legal = jnp.array([True, False, True, True, False])
+    rows, count = 20_000, regret.num_uniforms(branches, 5)
+    uniforms = jax.random.uniform(jax.random.key(branches), (rows, count))
+    strategy = regret.uniform_strategy(legal)
+    choice = regret.choose_actions(
+        branches,
+        *(jnp.tile(row[None], (rows, 1)) for row in (strategy, legal)),
+        jnp.float32(0.0),
+        jnp.asarray(True),
+        uniforms,
+    )
+    explored = np.asarray(choice.explored)
+    expected = min(branches, 3)
+    assert (explored.sum(-1) == expected).all() and not explored[:, ~np.asarray(legal)].any()
+    np.testing.assert_allclose(choice.probability, expected / 3, rtol=1e-6)
+    np.testing.assert_array_equal(choice.action, explored.argmax(-1))
+    share = explored.mean(0)[np.asarray(legal)]
+    error = np.sqrt(expected / 3 * (1 - expected / 3) / rows)
+    assert (np.abs(share - expected / 3) <= 4.5 * error + 1e-9).all()
+
+
+def test_the_other_player_does_not_branch():
+    strategy, legal = jnp.array([[0.0, 1.0, 0.0]]), jnp.ones((1, 3), bool)
+    choice = regret.choose_actions(
+        3, strategy, legal, jnp.float32(0.0), jnp.asarray(False), jnp.array([[0.3]])
+    )
+    np.testing.assert_array_equal(choice.explored, [[False, True, False]])
+    assert choice.action == 1 and choice.probability == 1.0
+
+
+def test_a_child_weighs_in_a_return_as_in_the_strategy_of_the_explored_actions():
+    strategy = jnp.array([[0.2, 0.6, 0.2], [1.0, 0.0, 0.0]])
+    explored = jnp.array([[True, True, False], [False, True, True]])
+    shares = regret.return_shares(strategy, explored)
+    np.testing.assert_allclose(shares, [[0.25, 0.75, 0.0], [0.0, 0.5, 0.5]], rtol=1e-6)
 
 
 def test_illegal_actions_have_no_target():
     legal = jnp.array([[True, False, True]])
-    targets = regret.advantage_targets(jnp.array([0]), jnp.array([4.0]), jnp.array([1.0]), legal)
+    corrections = jnp.array([[4.0, 0.0, 0.0]])
+    targets = regret.advantage_targets(corrections, jnp.array([1.0]), legal)
     np.testing.assert_array_equal(targets, [[3.0, 0.0, -1.0]])

@@ -59,8 +59,7 @@ def assert_same(left, right):
         np.testing.assert_array_equal(values, right[name], err_msg=name)
 
 
-@pytest.mark.parametrize("player", [0, 1])
-@pytest.mark.parametrize(("rules", "quota"), [(SMALL, 70), (CLASSIC, 6)])
+@pytest.mark.parametrize(("rules", "quota", "player"), [(SMALL, 70, 1), (CLASSIC, 6, 0)])
 def test_a_traversal_yields_the_same_samples_at_widths_1_64_and_1024(rules, quota, player):
     game = lost_cities(rules)
     found = []
@@ -73,7 +72,7 @@ def test_a_traversal_yields_the_same_samples_at_widths_1_64_and_1024(rules, quot
     assert_same(found[0], found[2])
 
 
-@pytest.mark.parametrize("devices", [2, 4])
+@pytest.mark.parametrize("devices", [4])
 def test_a_traversal_yields_the_same_samples_on_any_number_of_devices(devices):
     game, plan = lost_cities(SMALL), Plan(8, 30)
     one = decisions(game, run(game, table_policy, plan, 0)[0], 0)

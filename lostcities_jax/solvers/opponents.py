@@ -30,6 +30,7 @@ class SeatParams(NamedTuple):
     is_average: jax.Array
 
 
+@functools.cache
 def traversal_policy(network: Network, fallback: str) -> TraversalPolicy:
     """The policy function of `SeatParams`: one program serves both kinds of policy."""
 

@@ -77,10 +77,9 @@ def traversal_plan(config: Config, game: Game) -> Plan:
 def _lockstep(config: Config, game: Game, network: Network, mesh: Mesh) -> Scheduler:
     plan = traversal_plan(config, game)
     home = mesh.devices.flat[0]
-    runs = [
-        sharded_traverse(game, seat_policies(config, game, network, traverser), plan, mesh)
-        for traverser in (0, 1)
-    ]
+    policies = [seat_policies(config, game, network, traverser) for traverser in (0, 1)]
+    # One program where the same functions play, whoever traverses.
+    programs = {pair: sharded_traverse(game, pair, plan, mesh) for pair in policies}
     replicated = NamedSharding(mesh, PartitionSpec())
     add_tapes = make_remember(
         game,
@@ -95,12 +94,13 @@ def _lockstep(config: Config, game: Game, network: Network, mesh: Mesh) -> Sched
         traverser: int, seats: tuple[Seat, Seat], critic: Any, iteration: int, key: jax.Array
     ) -> Any:
         del critic, iteration
-        return runs[traverser](*jax.device_put((seats, key), replicated))
+        return programs[policies[traverser]](*jax.device_put((seats, key), replicated))
 
     def remember(
         traverser: int, memories: Memories, batch: Any, critic: Any, iteration: int, key: jax.Array
     ) -> Memories:
-        tapes = shards(*batch, home)
+        tape, summary = batch
+        tapes = shards(tape, summary, home)
         return add_tapes(traverser, memories, tapes, critic, iteration, key)
 
     count = jax.jit(functools.partial(tape_statistics, game, plan.quota))
