@@ -95,7 +95,6 @@ def make_learner(
     steps: int,
     batch_size: int,
     target_scale: float,
-    decays: bool = True,
 ) -> Learner:
     """Builds a learner; `target_scale` is the size of a target that a network output of 1 means."""
 
@@ -112,17 +111,13 @@ def make_learner(
     def fit(
         state: LearnerState, memory: Memory, weights: jax.Array, key: jax.Array
     ) -> tuple[LearnerState, jax.Array]:
-        def step(state: LearnerState, inputs: tuple[jax.Array, jax.Array]):
-            step_key, share = inputs
+        def step(state: LearnerState, step_key: jax.Array):
             batch = draw_batch(memory, step_key, batch_size)
             value, gradient = jax.value_and_grad(mean_loss)(state.params, batch, weights)
             updates, opt_state = optimizer.update(gradient, state.optimizer, state.params)
-            updates = jax.tree.map(lambda update: share * update, updates)
             return LearnerState(optax.apply_updates(state.params, updates), opt_state), value
 
-        # Falling to 0 within each fit: where it ends matters, not only where it moves around.
-        shares = 1.0 - jnp.arange(steps) / steps if decays else jnp.ones((steps,))
-        state, losses = jax.lax.scan(step, state, (jax.random.split(key, steps), shares))
+        state, losses = jax.lax.scan(step, state, jax.random.split(key, steps))
         tenth = max(steps // 10, 1)
         return state, jnp.stack([losses[:tenth].mean(), losses[-tenth:].mean()])
 
