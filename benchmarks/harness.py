@@ -220,7 +220,7 @@ class Report:
         """Keeps a measurement and says its rate at once."""
         self._rows.append((measurement, peak_rss_bytes()))
         settings = ", ".join(f"{key} {value}" for key, value in measurement.settings.items())
-        self.note(f"{settings}: {measurement.rate:,.0f} {measurement.unit}")
+        self.note(f"{settings}: {_rate(measurement.rate)} {measurement.unit}")
 
     def finish(self) -> None:
         """Prints the table, the best row marked, and appends the records with `--store`."""
@@ -292,13 +292,17 @@ def _cells(row: Measurement) -> dict[str, str]:
         "utilisation": (row.utilisation, ".3f"),
         "of limit": (row.ratio, ".3f"),
     }
-    spread = f"{min(row.rates):,.0f}-{max(row.rates):,.0f}"
+    spread = f"{_rate(min(row.rates))}-{_rate(max(row.rates))}"
     return (
         {key: str(value) for key, value in row.settings.items()}
-        | {row.unit: f"{row.rate:,.0f}", "spread": spread}
+        | {row.unit: _rate(row.rate), "spread": spread}
         | {key: _number(value) for key, value in row.figures.items()}
         | {key: format(value, spec) for key, (value, spec) in optional.items() if value is not None}
     )
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.4g}"
 
 
 def _number(value: float) -> str:

@@ -53,6 +53,7 @@ TINY = {
     "breakdown": f"{SMALL_NETWORK} --width 4 --turns 2 --traversals-per-lane 2 --repeats 1",
     "host_transfers": "--width 8 --traversals 8 --steps 1 --factor 2 --devices cpu:1",
 }
+UNTRIED = ("tabular", "schedulers", "small_games", "variance")  # they take long even when tiny
 WITH_LIMIT = {"traversal", "memory", "learner"}  # in every row
 
 
@@ -110,7 +111,29 @@ def test_nothing_is_stored_unless_asked(hasty, capsys):
     assert not hasty.exists()
 
 
-@pytest.mark.parametrize("name", TINY)
+def test_the_tabular_benchmark_comes_nearer_an_equilibrium_row_by_row(hasty, capfd):
+    main = importlib.import_module("benchmarks.tabular").main
+    argv = [
+        "--game",
+        "kuhn",
+        "--width",
+        "64",
+        "--traversals",
+        "64",
+        "--tape-cycles",
+        "0",
+        "--rows",
+        "3",
+        "--store",
+    ]
+    assert run_command(main, argv) == 0, capfd.readouterr()
+    records = [json.loads(line) for line in (hasty / "tabular.jsonl").read_text().splitlines()]
+    found = [record["figures"]["NashConv"] for record in records]
+    assert len(found) == 3 and found[2] < 0.3 and found[2] < found[0]
+    assert all(set(record) == FIELDS and record["rate"] > 0 for record in records)
+
+
+@pytest.mark.parametrize("name", [*TINY, *UNTRIED])
 def test_help_describes_every_flag(name, capsys):
     module = importlib.import_module(f"benchmarks.{name}")
     with pytest.raises(SystemExit) as stop:
