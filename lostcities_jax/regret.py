@@ -159,7 +159,7 @@ def node_value(
 
     With p(a) the probability that an action is explored, Q(a) = b(a) + 1[explored] (v(a) -
     b(a)) / p(a), and the node's value is the mean of Q under the strategy. Both are unbiased for
-    any b that does not depend on the sample (Schmid et al. 2019, VR-MCCFR, equations 7 to 9);
+    any b that does not depend on the sample (Schmid et al. 2019, VR-MCCFR, baseline-enhanced values);
     b = 0 is plain sampling (Lanctot et al. 2009), and a perfect b leaves no variance.
 
     Args:

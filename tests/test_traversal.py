@@ -26,7 +26,7 @@ from lostcities_jax.traversal.lockstep import traverse
 from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.sharded import sharded_traverse
 from lostcities_jax.traversal.statistics import tape_statistics
-from lostcities_jax.traversal.tape import bytes_per_lane, sweep
+from lostcities_jax.traversal.tape import bytes_per_lane, sweep, value_bytes_per_lane
 
 SMALL = Rules(colors=3, ranks=5, wagers=1, hand=4, penalty=-10, bonus_cards=4, bonus=10)
 
@@ -267,6 +267,17 @@ def test_bytes_of_tape_follow_from_its_rows():
     per_draw_row = 113 + 6 + 6 * 4 + 1 + 4 + 4 + 1
     per_cycle = 2 * (per_card_row + per_draw_row) + 4 + 1 + 4
     assert bytes_per_lane(game, 100) == 100 * per_cycle + 4
+
+
+def test_bytes_of_values_are_those_of_the_arrays():
+    game, plan = lost_cities(SMALL), Plan(4, 4)
+    tape, _ = run(game, table_policy, plan, 0)
+    critic = arbitrary_baselines(tape)
+    for baselines in (None, critic):
+        values = jax.eval_shape(lambda t, b=baselines: sweep(game, t, b), tape)
+        arrays = jax.tree.leaves((values, baselines))
+        size = sum(array.size * array.dtype.itemsize for array in arrays)
+        assert size == 4 * value_bytes_per_lane(game, plan.cycles(game), baselines is not None)
 
 
 def test_the_critic_is_taught_the_return_or_its_own_value_of_the_next_decision():

@@ -14,7 +14,7 @@ from lostcities_jax.solvers.remembering import needs_critic
 from lostcities_jax.solvers.scheduling import traversal_plan
 from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.sharded import device_plan
-from lostcities_jax.traversal.tape import bytes_per_lane
+from lostcities_jax.traversal.tape import bytes_per_lane, value_bytes_per_lane
 
 USABLE = 0.8  # share of a device's memory to plan with; the rest is the programs' own
 
@@ -67,8 +67,10 @@ def check_feasible(config: Config, game: Game, mesh: Mesh) -> None:
       UserError: names the setting, what it needs and the largest value that fits.
     """
     plan = traversal_plan(config, game)
+    has_tape = config.scheduler.kind == "lockstep"
     try:
-        device_plan(plan, mesh.size)
+        if has_tape:
+            device_plan(plan, mesh.size)
     except ValueError as error:
         raise UserError(f"traversal.{error}") from error
     limit = memory_limit_bytes(mesh.devices.flat[0])
@@ -85,12 +87,14 @@ def check_feasible(config: Config, game: Game, mesh: Mesh) -> None:
             f"together (critic.capacity included), in {_gigabytes(usable)}"
         )
     free = usable - needed
-    wanted = _tape_bytes(game, plan, mesh)
+    wanted = _tape_bytes(game, plan, mesh) if has_tape else 0
     if wanted > free:
         powers = [2**k * mesh.size for k in range(21)]
         widths = [dataclasses.replace(plan, width=width) for width in powers]
         fits = [p.width for p in widths if _tape_bytes(game, p, mesh) <= free]
         hint = f"at most {max(fits)}" if fits else "a smaller traversal.traversals"
+        if plan.levels(game):
+            hint += " or an own traversal.tape_cycles"
         raise UserError(
             f"traversal.batch_width is {plan.width} with {plan.quota} traversals, whose tape "
             f"needs {_gigabytes(wanted)}; allowed: {hint}, in {_gigabytes(free)}"
@@ -98,10 +102,16 @@ def check_feasible(config: Config, game: Game, mesh: Mesh) -> None:
 
 
 def _tape_bytes(game: Game, plan: Plan, mesh: Mesh) -> int:
-    """Bytes of tape in one memory: CPU devices share theirs, a GPU has its own."""
+    """Bytes of tape in one memory, and of the values of one device's decisions.
+
+    CPU devices share their memory, a GPU has its own; tapes are valued one after the other.
+    """
     share = device_plan(plan, mesh.size)
     devices = mesh.size if mesh.devices.flat[0].platform == "cpu" else 1
-    return devices * share.width * bytes_per_lane(game, share.cycles(game), plan.contents(game))
+    cycles = share.cycles(game)
+    tape = bytes_per_lane(game, cycles, plan.contents(game))
+    values = value_bytes_per_lane(game, cycles, plan.has_critic)
+    return share.width * (devices * tape + values)
 
 
 def _memory_bytes(config: Config, game: Game) -> int:

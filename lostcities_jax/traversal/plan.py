@@ -6,6 +6,7 @@ from lostcities_jax.games.game import Game
 from lostcities_jax.traversal.rollouts import RolloutPolicy
 from lostcities_jax.traversal.tape import Contents
 
+MOST_LEVELS = 255  # that a byte can tell apart
 _COUNTED_LEVELS = 4  # of branching that a tape is long enough for by itself
 
 
@@ -24,8 +25,8 @@ class Plan:
       rollouts: games played out from each cut path; 0: its value is that of the game as it
         stands.
       rollout_policy: who plays them; None without.
-      stack_levels: levels of a lane's stack, S; 0: as many as can be needed.
-      tape_cycles: cycles of tape; 0: as many as can be needed, see `cycles`.
+      stack_levels: levels of a lane's stack, S; 0: as many as can be needed, 255 at most.
+      tape_cycles: cycles of tape; 0: see `cycles`.
     """
 
     width: int
@@ -44,10 +45,14 @@ class Plan:
         if self.branches < 2:
             return 0
         own = max(len(game.phases_of(player)) for player in (0, 1)) * game.max_cycles
-        return self.stack_levels or min(own, self.max_depth or own)
+        return self.stack_levels or min(own, self.max_depth or own, MOST_LEVELS)
 
     def cycles(self, game: Game) -> int:
-        """Cycles of tape that suffice: greedy refill wastes at most one traversal's."""
+        """Cycles of tape: enough without branching, since refill wastes one traversal's at most.
+
+        With it, enough for every path that a few levels of branching can make; the rest of a
+        longer traversal shows as unfinished.
+        """
         path = game.max_cycles
         if self.max_depth and game.in_step:
             path = min(path, -(-self.max_depth // len(game.phases)))

@@ -53,10 +53,11 @@ class Target(NamedTuple):
 def sampled_advantage(decisions: Decisions) -> Target:
     """Regrets Q - v by importance weights, around the baseline if there is one: unbiased.
 
-    Without a baseline the sampled counterfactual regrets of Lanctot et al. 2009 (equation 10
-    divided by the reach of the others, as the info state was reached by sampling it); with one
-    those of Schmid et al. 2019 (VR-MCCFR, equation 13), learned as in Steinberger et al. 2020
-    (DREAM, section 4).
+    Without a baseline these are the sampled counterfactual regrets of Lanctot et al. 2009
+    (MCCFR; of outcome or external sampling), divided by the reach of the others, as the info
+    state was reached by sampling it. With one they are those of the baseline-enhanced sampled
+    values of Schmid et al. 2019 (VR-MCCFR), with a learned baseline over histories as in
+    Steinberger et al. 2020 (DREAM). `regret.node_value` has the formula of both.
     """
     rows, values, baseline = decisions
     target = advantage_targets(values.corrections, values.node_value, rows.legal)
@@ -66,8 +67,8 @@ def sampled_advantage(decisions: Decisions) -> Target:
 
 
 def critic_advantage(decisions: Decisions) -> Target:
-    """Regrets by the critic's values alone, without importance weights: as good as the critic,
-    and of low variance (McAleer et al. 2023, ESCHER, equation 6)."""
+    """Regrets q(h, a) - v(h) by the critic's values alone, without importance weights: as good
+    as the critic, and of low variance (McAleer et al. 2023, ESCHER, its regret estimator)."""
     rows, _, baseline = decisions
     assert baseline is not None
     regrets = baseline.action_values - baseline.of_node[:, None]

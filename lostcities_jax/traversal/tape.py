@@ -120,6 +120,15 @@ def bytes_per_lane(game: Game, capacity: int, contents: Contents = PLAIN) -> int
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tape))
 
 
+def value_bytes_per_lane(game: Game, capacity: int, has_critic: bool) -> int:
+    """Bytes of what a sweep and a critic say of one lane's decisions: float32 throughout."""
+    actions = sum(phase.num_actions for phase in game.phases)
+    numbers = actions + len(game.phases)  # NodeValues
+    if has_critic:
+        numbers += 2 * actions + len(game.phases)  # its child returns, and Baseline
+    return 4 * numbers * capacity
+
+
 def blank_tape(game: Game, width: int, capacity: int, contents: Contents = PLAIN) -> Tape:
     """A tape of `capacity` cycles for `width` lanes."""
 
