@@ -159,8 +159,8 @@ def node_value(
 
     With p(a) the probability that an action is explored, Q(a) = b(a) + 1[explored] (v(a) -
     b(a)) / p(a), and the node's value is the mean of Q under the strategy. Both are unbiased for
-    any b that does not depend on the sample (Schmid et al. 2019, VR-MCCFR, baseline-enhanced values);
-    b = 0 is plain sampling (Lanctot et al. 2009), and a perfect b leaves no variance.
+    any b that does not depend on the sample (the baseline-enhanced values of Schmid et al. 2019,
+    VR-MCCFR); b = 0 is plain sampling (Lanctot et al. 2009), a perfect b leaves no variance.
 
     Args:
       strategy: the mover's strategy. float32[..., A].
