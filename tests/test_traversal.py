@@ -199,8 +199,7 @@ def policy_by_path(rules, deck):
     return policy, lambda path: np.asarray(observe_of[len(path) % 4](state_after(path))).tobytes()
 
 
-@pytest.mark.parametrize("has_baseline", [False, True])
-@pytest.mark.parametrize("player", [0, 1])
+@pytest.mark.parametrize(("player", "has_baseline"), [(0, False), (1, True)])
 def test_targets_average_to_the_exact_counterfactual_regrets(player, has_baseline):
     """Both seats of MINI to the end of the game, against values enumerated in plain Python.
 
