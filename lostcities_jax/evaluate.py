@@ -12,11 +12,13 @@ from lostcities_jax.bots import BOTS
 from lostcities_jax.cli import EvaluateArguments, parse_evaluate
 from lostcities_jax.devices import select_devices
 from lostcities_jax.errors import UserError, run_command, shown
+from lostcities_jax.evaluation.agents import Agent, Mixture
 from lostcities_jax.evaluation.exactness import ExactResult, exact_result
-from lostcities_jax.evaluation.loading import is_lost_cities, load_agents, load_policy
+from lostcities_jax.evaluation.loading import load_agents, load_game, load_policy
 from lostcities_jax.evaluation.matches import MatchResult, evaluate
 from lostcities_jax.evaluation.tables import print_exact, print_results
 from lostcities_jax.exact.tree import build_tree
+from lostcities_jax.games.game import Game
 from lostcities_jax.recording import ReplayError
 from lostcities_jax.replay import verify_file
 from lostcities_jax.rules import PRESETS
@@ -31,8 +33,11 @@ def main(argv: Sequence[str]) -> int:
         _verify(arguments.replay)
         return 0
     assert arguments.agent is not None
-    results = _exact(arguments.agent, arguments.policy)
-    if is_lost_cities(arguments.agent):
+    game = None if arguments.agent in BOTS else load_game(arguments.agent)
+    results: list[MatchResult | ExactResult] = []
+    if game is not None and game.all_deals is not None:
+        results.append(_exact(game, load_policy(arguments.agent, arguments.policy)))
+    if game is None or game.rules is not None:
         results += _play(arguments)
     if arguments.json is not None:
         _write(arguments.json, results)
@@ -51,16 +56,11 @@ def _verify(path: pathlib.Path) -> None:
     )
 
 
-def _exact(name: str, policy: str) -> list[ExactResult]:
-    """Exact figures of a checkpoint, where its game is small enough for them."""
-    if name in BOTS:
-        return []
-    game, agent = load_policy(name, policy)
-    if game.all_deals is None:
-        return []
-    results = [exact_result(build_tree(game), agent)]
-    print_exact(rich.console.Console(), game.name, results)
-    return results
+def _exact(game: Game, agent: Agent | Mixture) -> ExactResult:
+    """Exact figures of an agent in a game that is small enough for them."""
+    result = exact_result(build_tree(game), agent)
+    print_exact(rich.console.Console(), game.name, [result])
+    return result
 
 
 def _play(arguments: EvaluateArguments) -> list[MatchResult]:

@@ -1,7 +1,7 @@
 """Exact figures of a policy in a small game: its value, and how far from an equilibrium it is."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -43,11 +43,6 @@ def exact_result(tree: GameTree, agent: Agent | Mixture) -> ExactResult:
         table = _table(tree, agent)
     total = nash_conv(tree, table)
     return ExactResult(agent.name, total, total / 2, expected_value(tree, table))
-
-
-def exact_results(tree: GameTree, agents: Sequence[Agent | Mixture]) -> list[ExactResult]:
-    """The exact figures of several agents."""
-    return [exact_result(tree, agent) for agent in agents]
 
 
 def _table(tree: GameTree, agent: Agent) -> np.ndarray:

@@ -43,7 +43,7 @@ def load_agents(
     """
     for name in names:
         if name not in BOTS:
-            metadata = read_agent_metadata(name)
+            metadata = _metadata(name)
             if metadata.game != "lost_cities":
                 raise UserError(
                     f"checkpoint {shown(name)} plays {metadata.game}; "
@@ -57,38 +57,43 @@ def load_agents(
             rules = own
     rules = rules or CLASSIC
     return rules, [
-        bot_agent(rules, name) if name in BOTS else load_policy(name, policy)[1] for name in names
+        bot_agent(rules, name) if name in BOTS else load_policy(name, policy) for name in names
     ]
 
 
-def is_lost_cities(name: str) -> bool:
-    """Whether a bot or checkpoint can play matches of Lost Cities."""
-    return name in BOTS or read_agent_metadata(name).game == "lost_cities"
+def load_game(name: str) -> Game:
+    """The game of a checkpoint, from its metadata alone.
+
+    Raises:
+      UserError: for no checkpoint, or a damaged one.
+    """
+    metadata = _metadata(name)
+    return make_game(metadata.game, metadata.rules)
 
 
-def load_policy(name: str, policy: str) -> tuple[Game, Agent | Mixture]:
-    """The game of a checkpoint, and one of its policies as an agent.
+def load_policy(name: str, policy: str) -> Agent | Mixture:
+    """One of the policies of a checkpoint as an agent.
 
     Raises:
       UserError: for no checkpoint, a damaged one, or one that kept no iterates to mix.
     """
-    metadata = read_agent_metadata(name)
+    metadata = _metadata(name)
     game = make_game(metadata.game, metadata.rules)
     settings = config_from_dict({"network": dict(metadata.network)}).network
     network = make_network(game, **dataclasses.asdict(settings))
     params = checkpoint.restore_policy(name, policy_template(network, metadata.snapshot_slots))
     if policy == "average":
-        return game, average_agent(name, network, params["strategy"])
+        return average_agent(name, network, params["strategy"])
     if policy == "current":
         advantage = (params["advantage"][0], params["advantage"][1])
-        return game, current_agent(name, network, advantage, metadata.fallback)
+        return current_agent(name, network, advantage, metadata.fallback)
     if "snapshots" not in params or not params["snapshot_iterations"].any():
         raise UserError(
             f"checkpoint {shown(name)} holds no iterates; allowed: average, current, or a "
             f"checkpoint of a run with snapshots.every"
         )
     kept = Snapshots(tuple(params["snapshots"]), params["snapshot_iterations"], jnp.int32(0))
-    return game, iterates_agent(name, network, kept, metadata.weighting, metadata.fallback)
+    return iterates_agent(name, network, kept, metadata.weighting, metadata.fallback)
 
 
 def policy_template(network: Network, snapshot_slots: int = 0) -> dict:
@@ -102,12 +107,7 @@ def policy_template(network: Network, snapshot_slots: int = 0) -> dict:
     return template
 
 
-def read_agent_metadata(name: str) -> checkpoint.Metadata:
-    """Metadata of a checkpoint that an agent's name stands for.
-
-    Raises:
-      UserError: for a name that is no path, or a damaged checkpoint.
-    """
+def _metadata(name: str) -> checkpoint.Metadata:
     if not pathlib.Path(name).exists():
         raise UserError(
             f"{shown(name)} is neither a bot nor a checkpoint; allowed: "

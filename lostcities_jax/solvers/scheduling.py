@@ -178,13 +178,15 @@ class _Services:
         # Between two pushes the server plays what it has; the seats go by the traverser.
         if iteration - self._pushed.get(traverser, -self._every) >= self._every:
             params = {f"{traverser}_{player}": seat.params for player, seat in enumerate(seats)}
-            service.push_weights(params | ({f"{traverser}_critic": critic} if critic else {}))
+            service.push_weights(
+                params | ({f"{traverser}_critic": critic} if critic is not None else {})
+            )
             self._pushed[traverser] = iteration
         served = [
             ServedSeat(f"{traverser}_{player}", float(seat.epsilon), bool(seat.is_traverser))
             for player, seat in enumerate(seats)
         ]
-        name = f"{traverser}_critic" if critic else None
+        name = f"{traverser}_critic" if critic is not None else None
         return service.run((served[0], served[1]), key, name)
 
     @property
