@@ -25,7 +25,8 @@ from benchmarks.limits import Limit, matmul_flops, matmul_limit
 from lostcities_jax.cli import Preset
 from lostcities_jax.errors import run_command
 from lostcities_jax.games.lost_cities import lost_cities
-from lostcities_jax.learner import make_learner, make_optimizer, squared_error
+from lostcities_jax.learner import make_learner, make_optimizer
+from lostcities_jax.losses import squared_error
 from lostcities_jax.memory import Memory
 from lostcities_jax.networks import make_network
 from lostcities_jax.rules import PRESETS

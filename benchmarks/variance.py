@@ -114,7 +114,9 @@ def _trained(flags: Flags, rules: Rules) -> _Setup:
         rules=rules,
         network=NetworkConfig(),
         traversal=TraversalConfig(),
-        critic=CriticConfig(trace=0.0 if is_small else 0.9, steps=200),
+        critic=CriticConfig(
+            trace=0.0 if is_small else 0.9, steps=200, target_scale=4.0 if is_small else 30.0
+        ),
         memory=MemoryConfig(200_000, 200_000),
         learner=LearnerConfig(target_scale=4.0 if is_small else 30.0),
         evaluation=EvaluationConfig(every=0),
@@ -186,7 +188,7 @@ def _targets(setup: _Setup, plan: Plan, rank: int | None) -> Any:
 
     With a rank, those of that decision of each traversal alone. Rows are picked on the host.
     """
-    game, scale = setup.game, setup.config.learner.target_scale
+    game, scale = setup.game, setup.config.critic.target_scale
     policy = traversal_policy(setup.network, setup.config.traversal.fallback)
 
     @jax.jit

@@ -36,6 +36,8 @@ class Metadata:
       game: the game's name.
       weighting: how the average strategy weighs iterations.
       snapshot_slots: past strategies that the policy has room for; 0 for none.
+      solver: what it was trained by.
+      advantage_networks: 1 for both seats, 2 for one each; 0 for a policy gradient.
       iteration: iterations the run had finished; `save` fills it in.
       package_version: version of this package that wrote the checkpoint.
       format_version: version of this layout.
@@ -47,6 +49,8 @@ class Metadata:
     game: str = "lost_cities"
     weighting: str = "lcfr"
     snapshot_slots: int = 0
+    solver: str = "deep_cfr"
+    advantage_networks: int = 2
     iteration: int = 0
     package_version: str = dataclasses.field(default_factory=lambda: _package_version())
     format_version: int = FORMAT_VERSION
@@ -238,13 +242,14 @@ def _abstract(leaf: Any) -> Any:
 def _checked(metadata: Metadata) -> Metadata:
     if not isinstance(metadata.network, Mapping):
         raise TypeError(f"network is {shown(metadata.network)}")
-    for name in ("game", "fallback", "weighting"):
+    for name in ("game", "fallback", "weighting", "solver"):
         if not isinstance(getattr(metadata, name), str):
             raise TypeError(f"{name} is {shown(getattr(metadata, name))}")
-    if type(metadata.snapshot_slots) is not int or not 0 <= metadata.snapshot_slots <= 10**9:
-        raise TypeError(f"snapshot_slots is {shown(metadata.snapshot_slots)}")
-    if type(metadata.iteration) is not int:
-        raise TypeError(f"iteration is {shown(metadata.iteration)}")
+    bounds = {"snapshot_slots": 10**9, "advantage_networks": 2, "iteration": 10**9}
+    for name, largest in bounds.items():
+        number = getattr(metadata, name)
+        if type(number) is not int or not 0 <= number <= largest:
+            raise TypeError(f"{name} is {shown(number)}")
     return metadata
 
 

@@ -24,6 +24,10 @@ Preset = Literal["classic", "six_colors", "mini"]
 _Name = Annotated[str, Field(min_length=1)]
 _MANY = tyro.conf.arg(metavar="AGENT ...")
 _Rules = Annotated[Preset | None, tyro.conf.arg(metavar=" | ".join(typing.get_args(Preset)))]
+_Policy = Annotated[
+    Literal["average", "iterates", "current"] | None,
+    tyro.conf.arg(metavar="average | iterates | current"),
+]
 _File = Annotated[pathlib.Path | None, tyro.conf.arg(metavar="FILE")]
 _FLAG = re.compile(r"--|-[A-Za-z]")  # negative numbers are values
 _TRUTH_VALUES = {"true": True, "false": False}
@@ -75,7 +79,7 @@ class EvaluateArguments:
       seed: seed of the deals and of every draw of the agents.
       batch_width: games played in lockstep.
       policy: strategy a checkpoint plays: its average network, the exact average of the
-        iterates it kept, or that of its last iteration.
+        iterates it kept, or that of its last iteration; by default the average if there is one.
       rules: rules of matches between bots; a checkpoint brings its own.
       devices: auto (all GPUs, else one CPU device for each core), gpu, or cpu:N.
       replay: show this recorded game instead.
@@ -87,7 +91,7 @@ class EvaluateArguments:
     games: Games = 2000
     seed: Seed = 0
     batch_width: BatchWidth = 1024
-    policy: Literal["average", "iterates", "current"] = "average"
+    policy: _Policy = None
     rules: _Rules = None
     devices: Devices = "auto"
     replay: _File = None

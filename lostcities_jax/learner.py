@@ -14,14 +14,14 @@ import numpy as np
 import optax
 
 from lostcities_jax.games.game import Game
-from lostcities_jax.memory import Memory, Samples, draw_batch
+from lostcities_jax.losses import Loss
+from lostcities_jax.memory import Memory, Samples, draw_batch, size
 from lostcities_jax.networks import Network
 
 WEIGHTINGS = ("none", "lcfr", "dcfr")
 DCFR_ALPHA = 1.5  # discount exponent of regrets (Brown and Sandholm 2019, section 4)
 DCFR_GAMMA = 2.0  # exponent of the average strategy's weights
-
-Loss = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+_BLOCK_ROWS = 4096  # of a memory at a time, where all of it is evaluated
 
 
 class LearnerState(NamedTuple):
@@ -61,17 +61,6 @@ def iteration_weights(weighting: str, iteration: int, is_strategy: bool, length:
     full = np.zeros(length, np.float32)
     full[1 : iteration + 1] = weights
     return full
-
-
-def squared_error(outputs: jax.Array, target: jax.Array, legal: jax.Array) -> jax.Array:
-    """Squared error summed over legal actions (Brown et al. 2019, algorithm 1); float32[B]."""
-    return jnp.where(legal, jnp.square(outputs - target), 0.0).sum(-1)
-
-
-def cross_entropy(outputs: jax.Array, target: jax.Array, legal: jax.Array) -> jax.Array:
-    """Cross entropy of the masked softmax with the target strategy; float32[B]."""
-    log_probabilities = jax.nn.log_softmax(jnp.where(legal, outputs, -1e30), axis=-1)
-    return -jnp.where(legal, target * log_probabilities, 0.0).sum(-1)
 
 
 class Learner(NamedTuple):
@@ -122,6 +111,51 @@ def make_learner(
         return state, jnp.stack([losses[:tenth].mean(), losses[-tenth:].mean()])
 
     return Learner(init, fit)
+
+
+def bootstrap(
+    game: Game,
+    network: Network,
+    params: Any,
+    memory: Memory,
+    share: jax.Array,
+    target_scale: float,
+) -> Memory:
+    """Turns the regrets of the newest iteration into averages that lean on the network's own.
+
+    A target r becomes (1 - share) max(R, 0) + share r, with R what `params` say of the sample:
+    the running average of regrets without a reservoir of old ones, cut off at 0 as in CFR+
+    (Tammelin et al. 2015). With share 1 / t it is the mean over t iterations; held at 1 / T
+    it forgets what is older than some T iterations.
+
+    Args:
+      game: the game; static.
+      network: the advantage network; static.
+      params: its parameters, fitted to the iterations before.
+      memory: regrets of the newest iteration, in points.
+      share: weight of the newest iteration. float32[].
+      target_scale: points that an output of 1 means; static.
+    """
+    capacity = memory.capacity
+    rows = min(_BLOCK_ROWS, capacity)
+
+    def write(index: jax.Array, targets: jax.Array) -> jax.Array:
+        # The last block is moved back to lie inside; what it has in common is written twice.
+        start = jnp.minimum(index * rows, capacity - rows)
+        info, legal = (
+            jax.lax.dynamic_slice_in_dim(array, start, rows)
+            for array in (memory.samples.info, memory.samples.legal)
+        )
+        newest = jax.lax.dynamic_slice_in_dim(memory.samples.target, start, rows)
+        own = target_scale * all_heads(game, network, params, info, legal)
+        averaged = (1.0 - share) * jnp.maximum(own, 0.0) + share * newest
+        return jax.lax.dynamic_update_slice_in_dim(
+            targets, jnp.where(legal, averaged, 0.0), start, 0
+        )
+
+    blocks = -(-size(memory) // rows)
+    targets = jax.lax.fori_loop(0, blocks, write, memory.samples.target)
+    return memory._replace(samples=memory.samples._replace(target=targets))
 
 
 def make_optimizer(

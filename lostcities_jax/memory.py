@@ -18,7 +18,8 @@ class Samples(NamedTuple):
     Attributes:
       info: packed info states. uint8[M, I].
       legal: legal actions, False behind the actions of the sample's phase. bool[M, A].
-      target: advantages in points, or strategy probabilities. float32[M, A].
+      target: advantages in points, strategy probabilities, or several such rows.
+        float32[M, A] or float32[M, K, A].
       iteration: iteration that took the sample, from 1. int32[M].
     """
 
@@ -59,18 +60,19 @@ class Block(NamedTuple):
     valid: jax.Array
 
 
-def bytes_needed(capacity: int, info_size: int, max_actions: int) -> int:
+def bytes_needed(capacity: int, info_size: int, max_actions: int, rows: int = 1) -> int:
     """Bytes of a memory, its slots and its counter."""
-    memory = jax.eval_shape(lambda: init(capacity, info_size, max_actions))
+    memory = jax.eval_shape(lambda: init(capacity, info_size, max_actions, rows))
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(memory))
 
 
-def init(capacity: int, info_size: int, max_actions: int) -> Memory:
-    """An empty memory of `capacity` slots."""
+def init(capacity: int, info_size: int, max_actions: int, rows: int = 1) -> Memory:
+    """An empty memory of `capacity` slots, whose targets have `rows` numbers an action."""
+    target = (max_actions,) if rows == 1 else (rows, max_actions)
     samples = Samples(
         info=jnp.zeros((capacity, info_size), jnp.uint8),
         legal=jnp.zeros((capacity, max_actions), bool),
-        target=jnp.zeros((capacity, max_actions), jnp.float32),
+        target=jnp.zeros((capacity, *target), jnp.float32),
         iteration=jnp.zeros((capacity,), jnp.int32),
     )
     return Memory(samples, jnp.zeros((2,), jnp.uint32))

@@ -70,10 +70,10 @@ class ColorShared(nn.Module):
         rules = _rules_of(self.game)
         x = jnp.concatenate([features.cards, features.columns], axis=-1)
         shared = nn.Dense(self.hidden)(features.table)
-        x = nn.relu(nn.Dense(self.hidden, use_bias=False)(x) + shared[..., None, :])
+        x = nn.relu(_dense(self.hidden, use_bias=False)(x) + shared[..., None, :])
         for _ in range(self.layers - 1):
             shared = nn.Dense(self.hidden)(x.mean(-2))
-            x = nn.relu(nn.Dense(self.hidden, use_bias=False)(x) + shared[..., None, :])
+            x = nn.relu(_dense(self.hidden, use_bias=False)(x) + shared[..., None, :])
         deck = _zero_dense(1, "deck_head")(x.mean(-2))
         piles = _zero_dense(1, "pile_head")(x)[..., 0]
         by_type = _zero_dense(2 * rules.faces, "card_head")(x)
@@ -155,4 +155,18 @@ def _by_slot(rules: Rules, by_type: jax.Array, slots: jax.Array) -> jax.Array:
 
 
 def _zero_dense(features: int, name: str) -> nn.Dense:
-    return nn.Dense(features, kernel_init=nn.initializers.zeros, name=name)
+    return _dense(features, kernel_init=nn.initializers.zeros, name=name)
+
+
+def _dense(features: int, **options: Any) -> nn.Dense:
+    """A dense layer over the last axis whose products, gradients included, have two axes.
+
+    Those of more axes run at a third of the speed on a CPU when gradients are taken.
+    """
+
+    def product(x: jax.Array, kernel: jax.Array, dimensions: Any, **options: Any) -> jax.Array:
+        del dimensions
+        flat = x.reshape(-1, x.shape[-1]) @ kernel
+        return flat.reshape(*x.shape[:-1], kernel.shape[-1])
+
+    return nn.Dense(features, dot_general=product, **options)

@@ -3,27 +3,22 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lostcities_jax.evaluation.agents import (
-    Agent,
-    Mixture,
-    average_agent,
-    bot_agent,
-    current_agent,
-    iterates_agent,
-)
+from lostcities_jax.evaluation.agents import Agent, Mixture, bot_agent
 from lostcities_jax.evaluation.exactness import exact_result
 from lostcities_jax.evaluation.matches import evaluate
+from lostcities_jax.evaluation.strategies import strategies
 from lostcities_jax.evaluation.tables import print_exact, print_results
 from lostcities_jax.exact.tree import GameTree, build_tree
 from lostcities_jax.games.game import Game
 from lostcities_jax.networks import Network
 from lostcities_jax.settings import Config
-from lostcities_jax.solvers.deep_cfr import DeepCfrState
 from lostcities_jax.tracking import RunLog
+
+_SECTIONS = {"average": "eval", "iterates": "eval_iterates", "current": "eval_current"}
 
 
 class RunEvaluation:
-    """Evaluates a run's state; keeps the tree of a small game from one time to the next."""
+    """Evaluates a run's policies; keeps the tree of a small game from one time to the next."""
 
     def __init__(
         self,
@@ -38,37 +33,18 @@ class RunEvaluation:
         self._log, self._announce = log, announce
         self._tree: GameTree | None = None
 
-    def measure(self, state: DeepCfrState, is_last: bool) -> Mapping[str, float]:
-        """Metrics of the state's policies; the last evaluation is shown as tables."""
+    def measure(self, policy: Mapping[str, Any], is_last: bool) -> Mapping[str, float]:
+        """Metrics of a solver's policy; the last evaluation is shown as tables."""
         values: dict[str, float] = {}
-        agents = self._agents(state, is_last)
+        weighting, fallback = self._config.learner.weighting, self._config.traversal.fallback
+        found = strategies(self._network, policy, weighting, fallback)
+        agents = {_SECTIONS[name]: agent for name, agent in found.items()}
         if self._game.rules is not None:
             for section, agent in agents.items():
                 values |= self._matches(section, agent, is_last)
         if self._game.all_deals is not None:
             values |= self._exact(agents, is_last)
         return values
-
-    def _agents(self, state: DeepCfrState, is_last: bool) -> dict[str, Agent | Mixture]:
-        """The policies to measure, by the section of their metrics."""
-        fallback = self._config.traversal.fallback
-        agents: dict[str, Agent | Mixture] = {
-            "eval": average_agent("average strategy", self._network, state.strategy.params)
-        }
-        if state.snapshots is not None and int(state.snapshots.offered):
-            agents["eval_iterates"] = iterates_agent(
-                "average of iterates",
-                self._network,
-                state.snapshots,
-                self._config.learner.weighting,
-                fallback,
-            )
-        if is_last:
-            params = (state.advantage[0].params, state.advantage[1].params)
-            agents["eval_current"] = current_agent(
-                "current strategy", self._network, params, fallback
-            )
-        return agents
 
     def _matches(self, section: str, agent: Agent | Mixture, is_last: bool) -> dict[str, Any]:
         settings, results = self._config.evaluation, []

@@ -7,18 +7,17 @@ from typing import Any
 import jax
 
 from lostcities_jax import checkpoint
-from lostcities_jax.learner import LearnerState
 from lostcities_jax.settings import Config
-from lostcities_jax.solvers.deep_cfr import DeepCfr, DeepCfrState
+from lostcities_jax.solvers.solver import Solver
 
 
-def save(config: Config, folder: pathlib.Path, state: DeepCfrState, iteration: int) -> None:
+def save(config: Config, folder: pathlib.Path, solver: Solver, state: Any, iteration: int) -> None:
     """Writes the checkpoint of an iteration into a run folder.
 
     Raises:
       UserError: for a folder that cannot be written.
     """
-    policy, training = _split(state)
+    policy, training = solver.split(state)
     checkpoint.save(
         folder / checkpoint.FOLDER,
         iteration,
@@ -31,12 +30,14 @@ def save(config: Config, folder: pathlib.Path, state: DeepCfrState, iteration: i
             fallback=config.traversal.fallback,
             weighting=config.learner.weighting,
             snapshot_slots=config.snapshots.slots if config.snapshots.every else 0,
+            solver=config.solver,
+            advantage_networks=len(policy.get("advantage", ())),
         ),
         config.checkpoint.keep,
     )
 
 
-def restore(config: Config, folder: pathlib.Path, solver: DeepCfr) -> tuple[DeepCfrState, int]:
+def restore(config: Config, folder: pathlib.Path, solver: Solver) -> tuple[Any, int]:
     """The state of a run's newest checkpoint and its iteration.
 
     Raises:
@@ -45,48 +46,7 @@ def restore(config: Config, folder: pathlib.Path, solver: DeepCfr) -> tuple[Deep
     path = checkpoint.resolve(folder)
     metadata = checkpoint.read_metadata(path)
     checkpoint.check_compatible(metadata, config.rules, config.network)
-    policy, training = _split(jax.eval_shape(solver.init))
+    policy, training = solver.split(jax.eval_shape(solver.init))
     policy = checkpoint.restore_policy(path, policy)
     training = checkpoint.restore_training(path, training)
-    advantage = [
-        LearnerState(params, optimizer)
-        for params, optimizer in zip(
-            policy["advantage"], training["advantage_optimizers"], strict=True
-        )
-    ]
-    blank = solver.init()
-    snapshots = blank.snapshots
-    if snapshots is not None:
-        snapshots = type(snapshots)(
-            tuple(policy["snapshots"]), policy["snapshot_iterations"], training["snapshots_offered"]
-        )
-    state = DeepCfrState(
-        advantage=(advantage[0], advantage[1]),
-        strategy=LearnerState(policy["strategy"], training["strategy_optimizer"]),
-        advantage_memories=tuple(training["advantage_memories"]),
-        strategy_memory=training["strategy_memory"],
-        critic=training["critic"],
-        critic_memory=blank.critic_memory,
-        snapshots=snapshots,
-    )
-    return state, metadata.iteration
-
-
-def _split(state: DeepCfrState) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The policy's parameters, and the rest."""
-    policy: dict[str, Any] = {
-        "strategy": state.strategy.params,
-        "advantage": [learner.params for learner in state.advantage],
-    }
-    training: dict[str, Any] = {
-        "strategy_optimizer": state.strategy.optimizer,
-        "advantage_optimizers": [learner.optimizer for learner in state.advantage],
-        "critic": state.critic,
-        "strategy_memory": state.strategy_memory,
-        "advantage_memories": list(state.advantage_memories),
-    }
-    if state.snapshots is not None:
-        policy["snapshots"] = list(state.snapshots.params)
-        policy["snapshot_iterations"] = state.snapshots.iteration
-        training["snapshots_offered"] = state.snapshots.offered
-    return policy, training
+    return solver.join(policy, training), metadata.iteration

@@ -152,11 +152,13 @@ class CriticConfig:
       steps: steps of each fit, after every batch of traversals.
       trace: share of the sampled return in its targets, against its own value (lambda).
       capacity: samples of the newest batch to fit to.
+      target_scale: points that make 1.0 of a target.
     """
 
     steps: Count = 150
     trace: Annotated[float, Field(ge=0, le=1)] = 0.9
     capacity: Count = 200_000
+    target_scale: Positive = 30.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +187,11 @@ class LearnerConfig:
       max_grad_norm: norm the gradient is clipped to.
       weighting: weight of a sample by the iteration it comes from.
       warm_start: go on from the last iteration's advantage network, not from a new one.
-      target_scale: points that make 1.0 of a regression target.
+      target_scale: points that make 1.0 of a regret.
+      accumulation: of regrets over iterations: a reservoir of those of all iterations, with
+        one network a player; or bootstrap, one network for both players, fitted to the newest
+        batch's regrets on top of what it said before.
+      horizon: iterations that bootstrapped regrets look back over.
     """
 
     batch_size: Count = 1024
@@ -197,6 +203,36 @@ class LearnerConfig:
     weighting: Literal["none", "lcfr", "dcfr"] = "lcfr"
     warm_start: bool = True
     target_scale: Positive = 30.0
+    accumulation: Literal["reservoir", "bootstrap"] = "reservoir"
+    horizon: Count = 40
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientConfig:
+    """The policy gradient's objective; `learner` and `critic` say how it is fitted.
+
+    Attributes:
+      steps: steps of the policy network an iteration.
+      clip: how far the policy may move in an iteration, as a ratio of probabilities.
+      entropy: weight of the policy's entropy.
+    """
+
+    steps: Count = 150
+    clip: Annotated[float, Field(gt=0, le=10)] = 0.2
+    entropy: Annotated[float, Field(ge=0, le=10)] = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class UtilityConfig:
+    """What a finished game is worth to a player who is ahead by d points.
+
+    Attributes:
+      points: for each point ahead.
+      win: points for winning, whatever the margin.
+    """
+
+    points: Weight = 1.0
+    win: Weight = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,6 +279,7 @@ class Config:
       seed: seed of every random draw of the run.
       iterations: iterations; each updates both players.
       devices: auto (all GPUs, else one CPU device for each core), gpu, or cpu:N.
+      solver: deep_cfr minimises regrets, policy_gradient improves a policy in self-play.
       game: the game to solve.
       rules: rules of Lost Cities; other games have their own.
       network: shape of the networks.
@@ -253,6 +290,8 @@ class Config:
       critic: valuing of actions.
       memory: size of the reservoirs.
       learner: fitting of the networks.
+      gradient: objective of a policy gradient.
+      utility: what a game is played for; matches are measured in points all the same.
       evaluation: matches during the run.
       checkpoint: checkpoints of the run.
     """
@@ -260,6 +299,7 @@ class Config:
     seed: Seed = 0
     iterations: Count = 45
     devices: Devices = "auto"
+    solver: Literal["deep_cfr", "policy_gradient"] = "deep_cfr"
     game: Literal["lost_cities", "kuhn", "leduc"] = "lost_cities"
     rules: Rules = CLASSIC
     network: NetworkConfig = NetworkConfig()
@@ -270,5 +310,7 @@ class Config:
     critic: CriticConfig = CriticConfig()
     memory: MemoryConfig = MemoryConfig()
     learner: LearnerConfig = LearnerConfig()
+    gradient: GradientConfig = GradientConfig()
+    utility: UtilityConfig = UtilityConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()

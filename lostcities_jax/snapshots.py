@@ -15,24 +15,24 @@ class Snapshots(NamedTuple):
     """Past networks in up to S slots; donate it to `keep`.
 
     Attributes:
-      params: of player 0 and player 1, each leaf with a leading axis of S slots.
+      params: of player 0 and player 1, or of both; each leaf with a leading axis of S slots.
       iteration: iteration that each slot comes from, 0 for an empty one. int32[S].
       offered: snapshots ever offered. int32[].
     """
 
-    params: tuple[Any, Any]
+    params: tuple[Any, ...]
     iteration: jax.Array
     offered: jax.Array
 
 
-def init(params: tuple[Any, Any], slots: int) -> Snapshots:
+def init(params: tuple[Any, ...], slots: int) -> Snapshots:
     """No snapshots yet, for networks like `params`."""
     blank = jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype), params)
     return Snapshots(blank, jnp.zeros((slots,), jnp.int32), jnp.int32(0))
 
 
 def keep(
-    snapshots: Snapshots, params: tuple[Any, Any], iteration: jax.Array, key: jax.Array
+    snapshots: Snapshots, params: tuple[Any, ...], iteration: jax.Array, key: jax.Array
 ) -> Snapshots:
     """Offers a snapshot: to a free slot, or as a reservoir does (Vitter 1985, algorithm R).
 

@@ -5,7 +5,7 @@ import dataclasses
 import pathlib
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,12 +19,14 @@ from lostcities_jax.devices import select_devices
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.game import Game
+from lostcities_jax.games.utility import with_utility
 from lostcities_jax.networks import make_network
 from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.settings import Config
-from lostcities_jax.solvers.deep_cfr import DeepCfr, DeepCfrState, make_deep_cfr
+from lostcities_jax.solvers.catalogue import make_solver
 from lostcities_jax.solvers.feasibility import check_feasible, check_settings
 from lostcities_jax.solvers.scheduling import traversal_plan
+from lostcities_jax.solvers.solver import Report, Solver
 from lostcities_jax.tracking import MetricsWriter, Progress, RunLog
 from lostcities_jax.traversal.statistics import Statistics, depth_bin_size
 
@@ -38,7 +40,7 @@ class Run:
     config: Config
     folder: pathlib.Path
     game: Game
-    solver: DeepCfr
+    solver: Solver
     clock: CompileClock
     metrics: MetricsWriter
     progress: Progress
@@ -59,7 +61,8 @@ def main(argv: Sequence[str]) -> int:
     check_settings(config, game)
     check_feasible(config, game, mesh)
     network = make_network(game, **dataclasses.asdict(config.network))
-    solver = make_deep_cfr(config, game, network, mesh)
+    played_for = with_utility(game, config.utility.points, config.utility.win)
+    solver = make_solver(config, played_for, network, mesh)
     if arguments.resume and run_dir is not None:
         folder = run_dir
         state, done = run_state.restore(config, folder, solver)
@@ -93,61 +96,31 @@ def _announce(config: Config, folder: pathlib.Path, mesh: Mesh, log: RunLog, don
     )
 
 
-def _iterate(run: Run, state: DeepCfrState, iteration: int) -> DeepCfrState:
-    """One iteration: both players' updates, and what is due after it."""
-    timer = _Timer(run.clock)
-    values: dict[str, Any] = {}
-    batches = []
-    for player in (0, 1):
-        state, batch, losses = _update_player(run, timer, state, player, iteration)
-        batches.append(batch)
-        values |= losses
-    state = run.solver.keep_snapshot(state, iteration)
+def _iterate(run: Run, state: Any, iteration: int) -> Any:
+    """One iteration of the solver, and what is due after it."""
+    timer = _Timer(run.clock, run.progress)
+    state, report = run.solver.iterate(state, iteration, timer.phase)
+    for batch in report.statistics:
+        _check_room(run.config, run.game, batch, iteration)
+    values = _loss_metrics(report, iteration)
     is_last = iteration == run.config.iterations
     is_evaluated = is_last or _is_due(iteration, run.config.evaluation.every)
     is_saved = is_last or _is_due(iteration, run.config.checkpoint.every)
-    if is_evaluated or is_saved or run.config.traversal.opponent == "average":
-        run.progress.phase("strategy network")
-        with timer.phase("strategy_train"):
-            state, losses = jax.block_until_ready(run.solver.fit_strategy(state, iteration))
-        values |= _loss_metrics("strategy", losses, iteration)
+    if is_evaluated or is_saved or run.solver.prepares_always:
+        state, prepared = run.solver.prepare(state, iteration, timer.phase)
+        values |= _loss_metrics(prepared, iteration)
     if is_evaluated:
-        with timer.phase("evaluation"):
-            values |= run.evaluation.measure(state, is_last)
-    traversal = _traversal_metrics(run.game, batches, timer.seconds["traversal"])
-    values |= traversal | _memory_metrics(state) | timer.metrics()
+        with timer.phase("evaluation", "evaluation"):
+            policy, _ = run.solver.split(state)
+            values |= run.evaluation.measure(policy, is_last)
+    traversal = _traversal_metrics(run.game, report.statistics, timer.seconds["traversal"])
+    values |= traversal | _memory_metrics(run.solver.memories(state)) | timer.metrics()
     run.metrics.write(iteration, values)
     if is_saved:  # after the metrics, which a resumed run cuts back to its checkpoint
         run.progress.phase("checkpoint")
-        run_state.save(run.config, run.folder, state, iteration)
+        run_state.save(run.config, run.folder, run.solver, state, iteration)
     run.progress.advance(traversal["traversal/nodes_per_second"])
     return state
-
-
-def _update_player(
-    run: Run, timer: "_Timer", state: DeepCfrState, player: int, iteration: int
-) -> tuple[DeepCfrState, Statistics, dict[str, float]]:
-    """Traverses as one player, remembers the samples, and fits its networks."""
-    solver = run.solver
-    run.progress.phase(f"traversal, player {player}")
-    with timer.phase("traversal"):
-        batch = jax.block_until_ready(solver.traverse(state, player, iteration))
-    counted = solver.statistics(batch)
-    with timer.phase("memory"):
-        state = solver.remember(state, player, iteration, batch)
-        del batch
-        jax.block_until_ready(state)
-    run.progress.phase(f"advantage network, player {player}")
-    with timer.phase("advantage_train"):
-        state, losses = jax.block_until_ready(solver.fit_advantage(state, player, iteration))
-    run.progress.phase(f"critic, player {player}")
-    with timer.phase("critic_train"):
-        state, critic_losses = jax.block_until_ready(solver.fit_critic(state, player, iteration))
-    counted = jax.device_get(counted)
-    _check_room(run.config, run.game, counted, iteration)
-    values = _loss_metrics(f"advantage_{player}", losses, iteration)
-    values |= _loss_metrics(f"critic_{player}", critic_losses, iteration)
-    return state, counted, values
 
 
 def _check_room(config: Config, game: Game, batch: Statistics, iteration: int) -> None:
@@ -169,15 +142,18 @@ def _is_due(iteration: int, every: int) -> bool:
     return every > 0 and iteration % every == 0
 
 
-def _loss_metrics(name: str, losses: jax.Array, iteration: int) -> dict[str, float]:
-    """First and last losses of a fit; a loss that is no number ends the run."""
-    first, last = (float(loss) for loss in losses)
-    if not np.isfinite([first, last]).all():
-        raise UserError(
-            f"the {name} loss of iteration {iteration} is {last}; allowed: a finite number; "
-            f"try a smaller learner.learning_rate; earlier checkpoints are kept"
-        )
-    return {f"loss/{name}_first": first, f"loss/{name}_last": last}
+def _loss_metrics(report: Report, iteration: int) -> dict[str, float]:
+    """First and last losses of each fit; a loss that is no number ends the run."""
+    values = {}
+    for name, losses in report.losses.items():
+        first, last = (float(loss) for loss in losses)
+        if not np.isfinite([first, last]).all():
+            raise UserError(
+                f"the {name} loss of iteration {iteration} is {last}; allowed: a finite number; "
+                f"try a smaller learner.learning_rate; earlier checkpoints are kept"
+            )
+        values |= {f"loss/{name}_first": first, f"loss/{name}_last": last}
+    return values
 
 
 def _traversal_metrics(game: Game, batches: list[Statistics], seconds: float) -> dict[str, Any]:
@@ -198,12 +174,7 @@ def _traversal_metrics(game: Game, batches: list[Statistics], seconds: float) ->
     }
 
 
-def _memory_metrics(state: DeepCfrState) -> dict[str, int]:
-    memories = {
-        "advantage_0": state.advantage_memories[0],
-        "advantage_1": state.advantage_memories[1],
-        "strategy": state.strategy_memory,
-    }
+def _memory_metrics(memories: Mapping[str, memory.Memory]) -> dict[str, int]:
     metrics = {}
     for name, reservoir in memories.items():
         low, high = (int(word) for word in jax.device_get(reservoir.seen))
@@ -215,13 +186,15 @@ def _memory_metrics(state: DeepCfrState) -> dict[str, int]:
 class _Timer:
     """Seconds of each phase of an iteration, without those spent compiling."""
 
-    def __init__(self, clock: CompileClock):
-        self._clock = clock
+    def __init__(self, clock: CompileClock, progress: Progress):
+        self._clock, self._progress = clock, progress
         self._started, self._compiled = time.perf_counter(), clock.seconds
         self.seconds: dict[str, float] = {}
 
     @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str, title: str) -> Iterator[None]:
+        """Times what runs inside, and shows the title meanwhile."""
+        self._progress.phase(title)
         started, compiled = time.perf_counter(), self._clock.seconds
         yield
         spent = time.perf_counter() - started - (self._clock.seconds - compiled)

@@ -9,12 +9,12 @@ from lostcities_jax import memory
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.learner import (
     all_heads,
-    cross_entropy,
+    bootstrap,
     iteration_weights,
     make_learner,
     make_optimizer,
-    squared_error,
 )
+from lostcities_jax.losses import cross_entropy, squared_error
 from lostcities_jax.networks import make_network
 from lostcities_jax.regret import masked_softmax
 from lostcities_jax.rules import CARD_PHASE, MINI
@@ -122,3 +122,16 @@ def test_each_sample_of_a_mixed_batch_reads_the_head_of_its_phase(kind):
     draw = network.apply(params, infos[1:], 1)[0]
     np.testing.assert_allclose(outputs[0], card, rtol=1e-5)
     np.testing.assert_allclose(outputs[1], jnp.pad(draw, (0, 1)), rtol=1e-5)
+
+
+def test_bootstrapped_regrets_average_the_newest_with_the_positive_part_of_the_networks_own():
+    """A network that says 3, -5, 0, 1 in units of 10 points, and a batch that says otherwise."""
+    own = np.array([3.0, -5.0, 0.0, 1.0])
+    params = jax.tree.map(jnp.zeros_like, NETWORK.init(jax.random.key(0)))
+    params["card_head"]["bias"] = jnp.asarray(own, jnp.float32)
+    newest = np.array([[10.0, -10, 0, 5], [1, 2, 3, 4]])
+    reservoir = filled_memory(np.tile(newest, (3, 1)), [1] * 6)
+    mixed = bootstrap(GAME, NETWORK, params, reservoir, jnp.float32(0.25), 10.0)
+    expected = 0.75 * 10 * np.maximum(own, 0) + 0.25 * newest
+    np.testing.assert_allclose(mixed.samples.target, np.tile(expected, (3, 1)), rtol=1e-5)
+    np.testing.assert_array_equal(mixed.samples.info, reservoir.samples.info)

@@ -81,8 +81,9 @@ def iterates_agent(
     newest = int(snapshots.iteration.max())
     weights = iteration_weights(weighting, newest, True, newest + 1)
     agents = []
+    last = len(snapshots.params) - 1  # one network may serve both seats
     for slot in slots.tolist():
-        params = (take(snapshots, 0, slot), take(snapshots, 1, slot))
+        params = (take(snapshots, 0, slot), take(snapshots, last, slot))
         agents.append(current_agent(name, network, params, fallback))
     return Mixture(name, tuple(agents), weights[snapshots.iteration[slots]])
 

@@ -4,37 +4,28 @@ import dataclasses
 import pathlib
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
-
 from lostcities_jax import checkpoint
 from lostcities_jax.bots import BOTS
 from lostcities_jax.config import config_from_dict
 from lostcities_jax.errors import UserError, nearest, shown
-from lostcities_jax.evaluation.agents import (
-    Agent,
-    Mixture,
-    average_agent,
-    bot_agent,
-    current_agent,
-    iterates_agent,
-)
+from lostcities_jax.evaluation.agents import Agent, Mixture, bot_agent
+from lostcities_jax.evaluation.strategies import policy_template, strategies
 from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.game import Game
-from lostcities_jax.networks import Network, make_network
+from lostcities_jax.networks import make_network
 from lostcities_jax.rules import CLASSIC, Rules
-from lostcities_jax.snapshots import Snapshots
-from lostcities_jax.snapshots import init as init_snapshots
+
+_ITERATES_HINT = ", or a checkpoint of a run with snapshots.every"
 
 
 def load_agents(
-    names: Sequence[str], policy: str, rules: Rules | None
+    names: Sequence[str], policy: str | None, rules: Rules | None
 ) -> tuple[Rules, list[Agent | Mixture]]:
     """The rules that all checkpoints among `names` share, and the agents.
 
     Args:
       names: names of bots, or paths of checkpoints.
-      policy: "average", "iterates" or "current": which strategy a checkpoint plays.
+      policy: which strategy a checkpoint plays, see `load_policy`.
       rules: the rules asked for; None for the checkpoints' own, or CLASSIC without any.
 
     Raises:
@@ -71,40 +62,33 @@ def load_game(name: str) -> Game:
     return make_game(metadata.game, metadata.rules)
 
 
-def load_policy(name: str, policy: str) -> Agent | Mixture:
-    """One of the policies of a checkpoint as an agent.
+def load_policy(name: str, policy: str | None = None) -> Agent | Mixture:
+    """One of the strategies of a checkpoint as an agent.
+
+    Args:
+      name: path of the checkpoint.
+      policy: "average", "iterates" or "current"; None for the first of "average" and "current"
+        that it holds.
 
     Raises:
-      UserError: for no checkpoint, a damaged one, or one that kept no iterates to mix.
+      UserError: for no checkpoint, a damaged one, or one without the strategy asked for.
     """
     metadata = _metadata(name)
     game = make_game(metadata.game, metadata.rules)
     settings = config_from_dict({"network": dict(metadata.network)}).network
     network = make_network(game, **dataclasses.asdict(settings))
-    params = checkpoint.restore_policy(name, policy_template(network, metadata.snapshot_slots))
-    if policy == "average":
-        return average_agent(name, network, params["strategy"])
-    if policy == "current":
-        advantage = (params["advantage"][0], params["advantage"][1])
-        return current_agent(name, network, advantage, metadata.fallback)
-    if "snapshots" not in params or not params["snapshot_iterations"].any():
+    template = policy_template(
+        network, metadata.solver, metadata.advantage_networks, metadata.snapshot_slots
+    )
+    params = checkpoint.restore_policy(name, template)
+    found = strategies(network, params, metadata.weighting, metadata.fallback)
+    wanted = policy or next(iter(found))
+    if wanted not in found:
         raise UserError(
-            f"checkpoint {shown(name)} holds no iterates; allowed: average, current, or a "
-            f"checkpoint of a run with snapshots.every"
+            f"checkpoint {shown(name)} holds no {wanted} strategy; allowed: "
+            f"{', '.join(found)}" + (_ITERATES_HINT if wanted == "iterates" else "")
         )
-    kept = Snapshots(tuple(params["snapshots"]), params["snapshot_iterations"], jnp.int32(0))
-    return iterates_agent(name, network, kept, metadata.weighting, metadata.fallback)
-
-
-def policy_template(network: Network, snapshot_slots: int = 0) -> dict:
-    """Tree and shapes of the policy that a checkpoint holds."""
-    params = jax.eval_shape(network.init, jax.random.key(0))
-    template = {"strategy": params, "advantage": [params, params]}
-    if snapshot_slots:
-        blank = jax.eval_shape(lambda pair: init_snapshots(pair, snapshot_slots), (params, params))
-        template["snapshots"] = list(blank.params)
-        template["snapshot_iterations"] = blank.iteration
-    return template
+    return found[wanted]._replace(name=name)
 
 
 def _metadata(name: str) -> checkpoint.Metadata:

@@ -17,14 +17,8 @@ from jax.sharding import Mesh
 
 from lostcities_jax import memory, snapshots
 from lostcities_jax.games.game import Game
-from lostcities_jax.learner import (
-    LearnerState,
-    cross_entropy,
-    iteration_weights,
-    make_learner,
-    make_optimizer,
-    squared_error,
-)
+from lostcities_jax.learner import LearnerState, iteration_weights, make_learner, make_optimizer
+from lostcities_jax.losses import cross_entropy, squared_error
 from lostcities_jax.networks import Network
 from lostcities_jax.settings import Config
 from lostcities_jax.snapshots import Snapshots
@@ -236,11 +230,13 @@ def _learners(config: Config, game: Game, network: Network) -> Learners:
     make = functools.partial(
         make_learner, game, network, optimizer=optimizer, batch_size=settings.batch_size
     )
-    scale = settings.target_scale
+    critic = config.critic
     return Learners(
-        advantage=make(squared_error, steps=settings.advantage_steps, target_scale=scale),
+        advantage=make(
+            squared_error, steps=settings.advantage_steps, target_scale=settings.target_scale
+        ),
         strategy=make(cross_entropy, steps=settings.strategy_steps, target_scale=1.0),
-        critic=make(squared_error, steps=config.critic.steps, target_scale=scale),
+        critic=make(squared_error, steps=critic.steps, target_scale=critic.target_scale),
     )
 
 

@@ -10,6 +10,7 @@ from lostcities_jax.devices import memory_limit_bytes
 from lostcities_jax.errors import UserError
 from lostcities_jax.games.game import Game
 from lostcities_jax.settings import Config
+from lostcities_jax.solvers.catalogue import plays_itself
 from lostcities_jax.solvers.remembering import needs_critic
 from lostcities_jax.solvers.scheduling import traversal_plan
 from lostcities_jax.traversal.plan import Plan
@@ -26,6 +27,10 @@ def check_settings(config: Config, game: Game) -> None:
       UserError: names the setting and what is allowed.
     """
     sizes = config.traversal
+    if plays_itself(config):
+        _check_self_play(config)
+    if not any(dataclasses.astuple(config.utility)):
+        raise UserError("utility.points and utility.win are 0; allowed: one or both above 0")
     if sizes.opponent == "league" and not config.snapshots.every:
         raise UserError(
             "traversal.opponent is league and snapshots.every is 0; "
@@ -58,6 +63,24 @@ def check_settings(config: Config, game: Game) -> None:
                     f"traversal.{name} is {player}, which plays Lost Cities alone; "
                     f"allowed in {game.name}: random"
                 )
+
+
+def _check_self_play(config: Config) -> None:
+    """Refuses what one network in both seats cannot do."""
+    kind = "solver policy_gradient"
+    if config.solver == "deep_cfr":
+        kind = "learner.accumulation bootstrap"
+    for name, value, allowed in (
+        ("traversal.estimator", config.traversal.estimator, "critic"),
+        ("traversal.sampling", config.traversal.sampling, "outcome"),
+        ("scheduler.kind", config.scheduler.kind, "lockstep"),
+    ):
+        if value != allowed:
+            raise UserError(f"{name} is {value}; allowed with {kind}: {allowed}")
+    if config.traversal.opponent == "average":
+        raise UserError(
+            f"traversal.opponent is average; allowed with {kind}: current, league or a bot"
+        )
 
 
 def check_feasible(config: Config, game: Game, mesh: Mesh) -> None:
@@ -116,11 +139,16 @@ def _tape_bytes(game: Game, plan: Plan, mesh: Mesh) -> int:
 
 def _memory_bytes(config: Config, game: Game) -> int:
     """Bytes of all memories, on the first device."""
-    sizes, critic = config.memory, config.critic
-    capacities = [sizes.advantage_capacity, sizes.advantage_capacity, sizes.strategy_capacity]
-    if needs_critic(config.traversal.estimator):
-        capacities.append(critic.capacity)
-    return sum(memory.bytes_needed(capacity, *_item(game)) for capacity in capacities)
+    sizes, item = config.memory, _item(game)
+    is_gradient = config.solver == "policy_gradient"
+    advantage = memory.bytes_needed(sizes.advantage_capacity, *item, rows=2 if is_gradient else 1)
+    strategy = memory.bytes_needed(sizes.strategy_capacity, *item)
+    critic = memory.bytes_needed(config.critic.capacity, *item)
+    return (
+        advantage * (1 if plays_itself(config) else 2)
+        + strategy * (0 if is_gradient else 1)
+        + critic * (1 if needs_critic(config.traversal.estimator) else 0)
+    )
 
 
 def _item(game: Game) -> tuple[int, int]:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lostcities_jax.games.game import Game
-from lostcities_jax.memory import Memory, clear
+from lostcities_jax.memory import Memory
 from lostcities_jax.networks import Network
 from lostcities_jax.traversal import samples
 from lostcities_jax.traversal.critic import baselines
@@ -23,17 +23,34 @@ ESTIMATORS = {
 
 
 class Memories(NamedTuple):
-    """The memories that a batch of one traverser writes.
+    """The memories that a batch writes.
 
     Attributes:
-      advantage: the traverser's advantage samples.
-      strategy: strategy samples of both players.
+      advantage: advantage samples.
+      strategy: strategy samples of both players; None where no average strategy is wanted.
       critic: samples of the newest batch; None where the estimator needs no critic.
     """
 
     advantage: Memory
-    strategy: Memory
+    strategy: Memory | None
     critic: Memory | None
+
+
+class Writers(NamedTuple):
+    """Whose decisions a batch leaves in the memories; those of both players go to the critic.
+
+    Attributes:
+      advantage: players whose advantages are wanted.
+      strategy: players whose strategies are.
+    """
+
+    advantage: tuple[int, ...]
+    strategy: tuple[int, ...]
+
+
+def traverser_writes(traverser: int) -> Writers:
+    """The writers of Deep CFR: advantages of the traverser, strategies of the other."""
+    return Writers((traverser,), (1 - traverser,))
 
 
 def needs_critic(estimator: str) -> bool:
@@ -44,22 +61,22 @@ def needs_critic(estimator: str) -> bool:
 def make_remember(
     game: Game,
     critic: Network,
-    estimator: str,
+    make_advantage: Callable[[samples.Decisions], samples.Target],
     value_scale: float,
     trace: float,
     levels: int = 0,
 ) -> Callable[..., Memories]:
-    """Builds `(traverser, memories, tapes, critic params, iteration, key) -> memories`.
+    """Builds `(writers, memories, tapes, critic params, iteration, key) -> memories`.
 
-    The memories are donated. `tapes` are the devices' `(tape, summary)` in the order of
-    their traversals; critic params are None where the estimator needs none; `levels` are
-    those of the traversal's stack.
+    The memories are donated, and added to. `tapes` are the devices' `(tape, summary)` in the
+    order of their traversals; critic params are None where advantages are made without a
+    critic; `levels` are those of the traversal's stack.
     """
 
     critic_return = functools.partial(samples.critic_return, game)
 
     def add_tape(
-        traverser: int,
+        writers: Writers,
         carry: tuple[Memories, jax.Array],
         tape: Tape,
         summary: Summary,
@@ -69,13 +86,13 @@ def make_remember(
     ) -> tuple[Memories, jax.Array]:
         memories, first = carry
         values_of = (None,) * len(game.phases)
-        if needs_critic(estimator):
+        if params is not None:
             values_of = baselines(game, critic, params, tape, value_scale)
         values = sweep(game, tape, values_of, trace, levels)
         batch = samples.Batch(tape, values, values_of, summary)
         wanted = [
-            (ESTIMATORS[estimator], (traverser,), memories.advantage),
-            (samples.strategy, (1 - traverser,), memories.strategy),
+            (make_advantage, writers.advantage, memories.advantage),
+            (samples.strategy, writers.strategy, memories.strategy),
             (critic_return, (0, 1), memories.critic),
         ]
         added, counts = [], []
@@ -99,18 +116,16 @@ def make_remember(
     program = jax.jit(add_tape, static_argnums=0, donate_argnums=1)
 
     def remember(
-        traverser: int,
+        writers: Writers,
         memories: Memories,
         tapes: Iterable[tuple[Tape, Summary]],
         params: object,
         iteration: int,
         key: jax.Array,
     ) -> Memories:
-        if memories.critic is not None:
-            memories = memories._replace(critic=clear(memories.critic))
         carry = (memories, jnp.zeros((3,), jnp.int32))
         for tape, summary in tapes:
-            carry = program(traverser, carry, tape, summary, params, jnp.int32(iteration), key)
+            carry = program(writers, carry, tape, summary, params, jnp.int32(iteration), key)
         return carry[0]
 
     return remember

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lostcities_jax.games.game import Game
+from lostcities_jax.memory import clear
 from lostcities_jax.networks import Network, make_network
 from lostcities_jax.schedulers import interleaved, recursive
 from lostcities_jax.schedulers.answers import Answers, Players, make_critic_values
@@ -23,7 +24,13 @@ from lostcities_jax.schedulers.collected import Collected, make_remember_collect
 from lostcities_jax.schedulers.service import InferenceService
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.opponents import FIXED, rollout_policy, seat_policies
-from lostcities_jax.solvers.remembering import ESTIMATORS, Memories, make_remember, needs_critic
+from lostcities_jax.solvers.remembering import (
+    ESTIMATORS,
+    Memories,
+    make_remember,
+    needs_critic,
+    traverser_writes,
+)
 from lostcities_jax.traversal.lockstep import Seat
 from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.sharded import sharded_traverse, shards
@@ -84,8 +91,8 @@ def _lockstep(config: Config, game: Game, network: Network, mesh: Mesh) -> Sched
     add_tapes = make_remember(
         game,
         network,
-        config.traversal.estimator,
-        config.learner.target_scale,
+        ESTIMATORS[config.traversal.estimator],
+        config.critic.target_scale,
         config.critic.trace,
         plan.levels(game),
     )
@@ -100,8 +107,10 @@ def _lockstep(config: Config, game: Game, network: Network, mesh: Mesh) -> Sched
         traverser: int, memories: Memories, batch: Any, critic: Any, iteration: int, key: jax.Array
     ) -> Memories:
         tape, summary = batch
+        if memories.critic is not None:
+            memories = memories._replace(critic=clear(memories.critic))
         tapes = shards(tape, summary, home)
-        return add_tapes(traverser, memories, tapes, critic, iteration, key)
+        return add_tapes(traverser_writes(traverser), memories, tapes, critic, iteration, key)
 
     count = jax.jit(functools.partial(tape_statistics, game, plan.quota))
     return Scheduler(run, remember, lambda batch: count(batch[0], batch[1]), lambda: None)
@@ -146,7 +155,7 @@ def _players(config: Config, game: Game, network: Network, traverser: int) -> Pl
     """The functions that answer when `traverser` traverses."""
     critic = None
     if needs_critic(config.traversal.estimator):
-        critic = make_critic_values(game, network, config.learner.target_scale)
+        critic = make_critic_values(game, network, config.critic.target_scale)
     return Players(seat_policies(config, game, network, traverser), critic)
 
 

@@ -43,7 +43,8 @@ class Decisions(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What a memory stores of decisions: info states, actions that count, and targets."""
+    """What a memory stores of decisions: info states, actions that count, and targets, which
+    may have several rows an action: float32[B, A] or float32[B, K, A]."""
 
     info: jax.Array
     legal: jax.Array
@@ -73,6 +74,25 @@ def critic_advantage(decisions: Decisions) -> Target:
     assert baseline is not None
     regrets = baseline.action_values - baseline.of_node[:, None]
     return Target(rows.info, rows.legal, jnp.where(rows.legal, regrets, 0.0))
+
+
+def policy_advantage(decisions: Decisions) -> Target:
+    """Advantages of all actions beside the strategy that played, for a policy gradient.
+
+    The action that was played has the lambda-return of `sweep` instead of the critic's value,
+    in the way of a control variate: with G that return, q the critic's values, v their mean
+    under the strategy p, and a the action, A(b) = q(b) - v + 1[b = a] (G - q(a)) / p(a). Its
+    mean under p is G - q(a), so what is taken is on average what generalised advantage
+    estimation (Schulman et al. 2016, equation 16) would take for the played action alone.
+    """
+    rows, values, baseline = decisions
+    assert baseline is not None and values.child_returns is not None
+    explored = rows.explored()
+    probability = jnp.where(explored, rows.probability[:, None], 1.0)
+    surprise = jnp.where(explored, values.child_returns - baseline.action_values, 0.0)
+    advantages = baseline.action_values - baseline.of_node[:, None] + surprise / probability
+    advantages = jnp.where(rows.legal, advantages, 0.0)
+    return Target(rows.info, rows.legal, jnp.stack([advantages, rows.strategy], axis=-2))
 
 
 def strategy(decisions: Decisions) -> Target:
@@ -141,13 +161,17 @@ def _block(
     game: Game, make_target: Callable[[Decisions], Target], decisions: Decisions, k: int
 ) -> Block:
     """The samples of phase `k` in one cycle, actions padded to the widest phase."""
-    padding = ((0, 0), (0, game.max_actions - game.phases[k].num_actions))
+    missing = game.max_actions - game.phases[k].num_actions
     made = make_target(decisions)
     rows = decisions.rows
+
+    def pad(array: jax.Array) -> jax.Array:
+        return jnp.pad(array, ((0, 0),) * (array.ndim - 1) + ((0, missing),))
+
     samples = Samples(
         info=made.info,
-        legal=jnp.pad(made.legal, padding),
-        target=jnp.pad(made.target, padding),
+        legal=pad(made.legal),
+        target=pad(made.target),
         iteration=jnp.zeros_like(rows.rank),
     )
     return Block(samples, rows.rank, rows.live)

@@ -1,0 +1,323 @@
+"""Self-play of one network in both seats: the steps of an iteration of two solvers.
+
+A batch of games is played by the network against itself, or against an opponent; a critic that
+sees both hands values every decision; then the policy and the critic are fitted to that batch
+alone. The solvers differ in the fit of the policy: `policy_gradient` climbs a clipped objective,
+`deep_cfr` with bootstrapped regrets adds the batch's regrets to those that the network holds.
+Every decision of both seats counts and nothing old is kept, so an iteration costs a fraction of
+one that updates the players in turn.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from lostcities_jax import memory, snapshots
+from lostcities_jax.games.game import Game
+from lostcities_jax.learner import (
+    LearnerState,
+    bootstrap,
+    iteration_weights,
+    make_learner,
+    make_optimizer,
+)
+from lostcities_jax.losses import clipped_surrogate, cross_entropy, squared_error
+from lostcities_jax.memory import Memory
+from lostcities_jax.networks import Network
+from lostcities_jax.settings import Config
+from lostcities_jax.snapshots import Snapshots
+from lostcities_jax.solvers.opponents import (
+    FIXED,
+    SeatParams,
+    draw_from_league,
+    fixed_policy,
+    traversal_policy,
+)
+from lostcities_jax.solvers.remembering import Memories, Writers, make_remember
+from lostcities_jax.solvers.scheduling import traversal_plan
+from lostcities_jax.traversal.lockstep import Seat, Summary, TraversalPolicy
+from lostcities_jax.traversal.samples import critic_advantage, policy_advantage
+from lostcities_jax.traversal.sharded import sharded_traverse, shards
+from lostcities_jax.traversal.statistics import Statistics, tape_statistics
+from lostcities_jax.traversal.tape import Tape
+
+# Streams of random numbers folded from the run's seed, and what is fitted.
+_INIT, _PLAY, _MEMORY, _FIT, _LEAGUE, _SNAPSHOT = range(6)
+_POLICY, _STRATEGY, _CRITIC = range(3)
+
+
+class SelfPlayState(NamedTuple):
+    """What an iteration changes, and all that a checkpoint needs.
+
+    Attributes:
+      policy: the network that plays: logits of a policy gradient, or regrets.
+      critic: the critic and its optimiser.
+      strategy: the average strategy's network; None for a policy gradient.
+      memories: samples of the newest batch, but for the strategy's, which are of all.
+      snapshots: past policy networks; None where none are kept.
+    """
+
+    policy: LearnerState
+    critic: LearnerState
+    strategy: LearnerState | None
+    memories: Memories
+    snapshots: Snapshots | None
+
+
+class Rival(NamedTuple):
+    """An opponent that does not learn.
+
+    Attributes:
+      policy: its policy function.
+      params: what the function takes in seat 0 and in seat 1.
+    """
+
+    policy: TraversalPolicy
+    params: tuple[Any, Any]
+
+
+class Batch(NamedTuple):
+    """Games of an iteration with one seating.
+
+    Attributes:
+      learners: the seats whose decisions the network learns from.
+      tape: the devices' tapes.
+      summary: their summaries.
+    """
+
+    learners: tuple[int, ...]
+    tape: Tape
+    summary: Summary
+
+
+class SelfPlay(NamedTuple):
+    """The steps of an iteration; iterations count from 1.
+
+    Attributes:
+      init: `() -> SelfPlayState`.
+      play: `(state, iteration) -> [Batch, ...]`.
+      statistics: `Batch -> Statistics`.
+      remember: `(state, iteration, batches) -> state`; donates the memories of `state`.
+      fit_policy: `(state, iteration) -> (state, losses float32[2])`; donates the learner.
+      fit_critic: the same for the critic.
+      fit_strategy: the same for the average strategy; without one it does nothing.
+      keep_snapshot: `(state, iteration) -> state`, at the end of an iteration; donates the
+        snapshots of `state`.
+    """
+
+    init: Callable[[], SelfPlayState]
+    play: Callable[[SelfPlayState, int], list[Batch]]
+    statistics: Callable[[Batch], Statistics]
+    remember: Callable[[SelfPlayState, int, list[Batch]], SelfPlayState]
+    fit_policy: Callable[[SelfPlayState, int], tuple[SelfPlayState, jax.Array]]
+    fit_critic: Callable[[SelfPlayState, int], tuple[SelfPlayState, jax.Array]]
+    fit_strategy: Callable[[SelfPlayState, int], tuple[SelfPlayState, jax.Array]]
+    keep_snapshot: Callable[[SelfPlayState, int], SelfPlayState]
+
+
+def make_self_play(
+    config: Config, game: Game, network: Network, mesh: Mesh, rival: Rival | None = None
+) -> SelfPlay:
+    """Builds the steps of a configuration; lanes are spread over `mesh`, the rest runs on its
+    first device. With a rival, the network learns to beat it and nothing else."""
+    is_gradient = config.solver == "policy_gradient"
+    fits = _fits(config, game, network)
+    home = mesh.devices.flat[0]
+    replicated = NamedSharding(mesh, PartitionSpec())
+    plan = traversal_plan(config, game)
+    own_policy = traversal_policy(network, config.traversal.fallback)
+    opponent = config.traversal.opponent
+    if rival is None and opponent in FIXED:
+        rival = Rival(fixed_policy(game, opponent), (None, None))
+
+    def key_of(stream: int, iteration: int, index: int = 0) -> jax.Array:
+        key = jax.random.fold_in(jax.random.key(config.seed), stream)
+        return jax.random.fold_in(jax.random.fold_in(key, iteration), index)
+
+    def init() -> SelfPlayState:
+        new = functools.partial(memory.init, info_size=game.info_size, max_actions=game.max_actions)
+        sizes = config.memory
+        policy = fits.policy_init(key_of(_INIT, 0, _POLICY))
+        state = SelfPlayState(
+            policy=policy,
+            critic=fits.critic.init(key_of(_INIT, 0, _CRITIC)),
+            strategy=None if is_gradient else fits.strategy.init(key_of(_INIT, 0, _STRATEGY)),
+            memories=Memories(
+                advantage=new(sizes.advantage_capacity, rows=2 if is_gradient else 1),
+                strategy=None if is_gradient else new(sizes.strategy_capacity),
+                critic=new(config.critic.capacity),
+            ),
+            snapshots=snapshots.init((policy.params,), config.snapshots.slots)
+            if config.snapshots.every
+            else None,
+        )
+        # Bound to the device that every later step leaves it on, or all compile twice.
+        return jax.device_put(state, home)
+
+    @functools.cache
+    def program(learners: tuple[int, ...]) -> Callable:
+        policies = [own_policy, own_policy]
+        if rival is not None:
+            policies[1 - learners[0]] = rival.policy
+        return sharded_traverse(game, (policies[0], policies[1]), plan, mesh)
+
+    draw = jax.jit(functools.partial(draw_from_league, config.league), static_argnums=2)
+
+    def opponent_params(state: SelfPlayState, iteration: int, seat: int) -> Any:
+        if rival is not None:
+            return rival.params[seat]
+        key = key_of(_LEAGUE, iteration)
+        past = draw(state.snapshots, state.policy.params, 0, key)
+        return SeatParams(past, jnp.asarray(is_gradient))
+
+    def play(state: SelfPlayState, iteration: int) -> list[Batch]:
+        own = Seat(
+            SeatParams(state.policy.params, jnp.asarray(is_gradient)),
+            jnp.float32(0.0 if is_gradient else config.traversal.epsilon),
+            jnp.asarray(True),
+        )
+        seatings = {(0, 1): (own, own)}
+        if rival is not None or opponent == "league":
+            others = [
+                Seat(opponent_params(state, iteration, seat), jnp.float32(0.0), jnp.asarray(False))
+                for seat in (0, 1)
+            ]
+            seatings = {(0,): (own, others[1]), (1,): (others[0], own)}
+        return [
+            Batch(
+                learners,
+                *program(learners if rival is not None else (0, 1))(
+                    *jax.device_put((seats, key_of(_PLAY, iteration, index)), replicated)
+                ),
+            )
+            for index, (learners, seats) in enumerate(seatings.items())
+        ]
+
+    remember_tapes = make_remember(
+        game,
+        network,
+        policy_advantage if is_gradient else critic_advantage,
+        config.critic.target_scale,
+        config.critic.trace,
+    )
+
+    def remember(state: SelfPlayState, iteration: int, batches: list[Batch]) -> SelfPlayState:
+        memories = state.memories._replace(
+            advantage=memory.clear(state.memories.advantage),
+            critic=memory.clear(_present(state.memories.critic)),
+        )
+        for index, batch in enumerate(batches):
+            memories = remember_tapes(
+                Writers(batch.learners, batch.learners),
+                memories,
+                shards(batch.tape, batch.summary, home),
+                state.critic.params,
+                iteration,
+                key_of(_MEMORY, iteration, index),
+            )
+        return state._replace(memories=memories)
+
+    def fit_policy(state: SelfPlayState, iteration: int) -> tuple[SelfPlayState, jax.Array]:
+        key = key_of(_FIT, iteration, _POLICY)
+        share = jnp.float32(1.0 / min(iteration, config.learner.horizon))
+        policy, losses = fits.policy_fit(state.policy, state.memories.advantage, share, key)
+        return state._replace(policy=policy), losses
+
+    newest = jnp.ones((config.iterations + 1,))
+    fit_critic_params = jax.jit(fits.critic.fit, donate_argnums=0)
+
+    def fit_critic(state: SelfPlayState, iteration: int) -> tuple[SelfPlayState, jax.Array]:
+        key = key_of(_FIT, iteration, _CRITIC)
+        critic, losses = fit_critic_params(state.critic, state.memories.critic, newest, key)
+        return state._replace(critic=critic), losses
+
+    fit_average = jax.jit(fits.strategy.fit, donate_argnums=0)
+
+    def fit_strategy(state: SelfPlayState, iteration: int) -> tuple[SelfPlayState, jax.Array]:
+        if state.strategy is None:
+            return state, jnp.zeros((2,))
+        key = key_of(_FIT, iteration, _STRATEGY)
+        length = config.iterations + 1
+        weights = iteration_weights(config.learner.weighting, iteration, True, length)
+        samples = state.memories.strategy
+        strategy, losses = fit_average(state.strategy, samples, jnp.asarray(weights), key)
+        return state._replace(strategy=strategy), losses
+
+    keep = jax.jit(snapshots.keep, donate_argnums=0)
+
+    def keep_snapshot(state: SelfPlayState, iteration: int) -> SelfPlayState:
+        if state.snapshots is None or iteration % config.snapshots.every:
+            return state
+        key = key_of(_SNAPSHOT, iteration)
+        kept = keep(state.snapshots, (state.policy.params,), jnp.int32(iteration), key)
+        return state._replace(snapshots=kept)
+
+    count = jax.jit(functools.partial(tape_statistics, game, plan.quota))
+    return SelfPlay(
+        init=init,
+        play=play,
+        statistics=lambda batch: count(batch.tape, batch.summary),
+        remember=remember,
+        fit_policy=fit_policy,
+        fit_critic=fit_critic,
+        fit_strategy=fit_strategy,
+        keep_snapshot=keep_snapshot,
+    )
+
+
+class _Fits(NamedTuple):
+    """How each network is fitted.
+
+    Attributes:
+      policy_init: `key -> LearnerState`.
+      policy_fit: `(LearnerState, memory, share, key) -> (LearnerState, losses)`; donates the
+        first.
+      critic: of the critic.
+      strategy: of the average strategy.
+    """
+
+    policy_init: Callable
+    policy_fit: Callable
+    critic: Any
+    strategy: Any
+
+
+def _fits(config: Config, game: Game, network: Network) -> _Fits:
+    settings, gradient = config.learner, config.gradient
+    optimizer = make_optimizer(
+        settings.learning_rate, settings.weight_decay, settings.max_grad_norm
+    )
+    make = functools.partial(
+        make_learner, game, network, optimizer=optimizer, batch_size=settings.batch_size
+    )
+    scale = settings.target_scale
+    if config.solver == "policy_gradient":
+        loss = clipped_surrogate(gradient.clip, gradient.entropy)
+        policy = make(loss, steps=gradient.steps, target_scale=1.0)
+    else:
+        policy = make(squared_error, steps=settings.advantage_steps, target_scale=scale)
+
+    def fit(
+        state: LearnerState, samples: Memory, share: jax.Array, key: jax.Array
+    ) -> tuple[LearnerState, jax.Array]:
+        if config.solver == "deep_cfr":
+            samples = bootstrap(game, network, state.params, samples, share, scale)
+        return policy.fit(state, samples, jnp.ones((config.iterations + 1,)), key)
+
+    return _Fits(
+        policy_init=policy.init,
+        policy_fit=jax.jit(fit, donate_argnums=0),
+        critic=make(
+            squared_error, steps=config.critic.steps, target_scale=config.critic.target_scale
+        ),
+        strategy=make(cross_entropy, steps=settings.strategy_steps, target_scale=1.0),
+    )
+
+
+def _present(samples: Memory | None) -> Memory:
+    assert samples is not None
+    return samples

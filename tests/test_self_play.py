@@ -1,0 +1,183 @@
+"""One network in both seats: what it learns from, and that it learns."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lostcities_jax.games.lost_cities import lost_cities
+from lostcities_jax.games.utility import with_utility
+from lostcities_jax.networks import make_network
+from lostcities_jax.regret import masked_softmax, regret_matching
+from lostcities_jax.rules import CARD_PHASE, MINI, Rules
+from lostcities_jax.settings import (
+    Config,
+    CriticConfig,
+    GradientConfig,
+    LearnerConfig,
+    MemoryConfig,
+    NetworkConfig,
+    SnapshotConfig,
+    TraversalConfig,
+)
+from lostcities_jax.solvers.self_play import make_self_play
+from lostcities_jax.traversal.lockstep import traverse
+from lostcities_jax.traversal.plan import Plan
+from lostcities_jax.traversal.samples import Decisions, policy_advantage
+from lostcities_jax.traversal.tape import sweep
+from tests.traversal_helpers import arbitrary_baselines, seats, table_policy
+
+RULES = Rules(colors=3, ranks=5, wagers=1, hand=4, penalty=-10, bonus_cards=4, bonus=10)
+CONFIG = Config(
+    iterations=8,
+    rules=RULES,
+    network=NetworkConfig(hidden=16, layers=2),
+    traversal=TraversalConfig(batch_width=8, traversals=30),
+    memory=MemoryConfig(advantage_capacity=5000, strategy_capacity=5000),
+    learner=LearnerConfig(
+        batch_size=64, advantage_steps=10, strategy_steps=10, accumulation="bootstrap"
+    ),
+    critic=CriticConfig(steps=10, capacity=5000),
+    gradient=GradientConfig(steps=10),
+)
+SOLVERS = ("deep_cfr", "policy_gradient")
+
+
+@functools.cache
+def make(config, devices=1):
+    game = lost_cities(config.rules)
+    network = make_network(game, **dataclasses.asdict(config.network))
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("lane",))
+    return game, network, make_self_play(config, game, network, mesh)
+
+
+def with_traversal(config, **values):
+    return dataclasses.replace(config, traversal=dataclasses.replace(config.traversal, **values))
+
+
+def remembered(config, devices=1):
+    """The memories after a first batch, in which every network plays the uniform policy."""
+    _, _, steps = make(config, devices)
+    state = steps.init()
+    batches = steps.play(state, 1)
+    decisions = sum(int(steps.statistics(batch).nodes) for batch in batches)
+    memories = jax.device_get(steps.remember(state, 1, batches).memories)
+    return memories, decisions, [batch.learners for batch in batches]
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_the_memories_do_not_depend_on_width_or_devices(solver):
+    config = dataclasses.replace(CONFIG, solver=solver)
+    narrow, decisions, _ = remembered(with_traversal(config, batch_width=2))
+    wide, _, _ = remembered(with_traversal(config, batch_width=16), devices=4)
+    for left, right in zip(jax.tree.leaves(narrow), jax.tree.leaves(wide), strict=True):
+        # A network's sums may be rounded otherwise at another width; nothing else may differ.
+        tolerance = 1e-4 if left.dtype == np.float32 else 0.0
+        np.testing.assert_allclose(left, right, rtol=tolerance, atol=tolerance)
+    # Both seats learn: every decision of the batch is there once.
+    assert int(narrow.advantage.seen[0]) == int(narrow.critic.seen[0]) == decisions
+    assert (narrow.strategy is None) == (solver == "policy_gradient")
+
+
+def test_against_an_opponent_only_the_own_decisions_are_learned_from():
+    """Two bots that never play a card leave no expedition; the learner's own seat opens some."""
+    config = with_traversal(CONFIG, opponent="discard-only")
+    memories, decisions, seatings = remembered(config)
+    assert seatings == [(0,), (1,)]
+    own = int(memories.advantage.seen[0])
+    assert 0.3 * decisions < own < 0.7 * decisions
+    assert own == int(memories.critic.seen[0])
+
+
+def test_a_league_plays_a_past_network_once_there_is_one():
+    config = dataclasses.replace(
+        with_traversal(CONFIG, opponent="league"),
+        solver="policy_gradient",
+        snapshots=SnapshotConfig(every=1, slots=2),
+        league=dataclasses.replace(CONFIG.league, current=0.0, recent=1.0, older=0.0, anchor=0.0),
+    )
+    _, _, steps = make(config)
+    state = steps.init()
+    params = jax.tree.map(lambda leaf: leaf, state.policy.params)
+    params["card_head"]["bias"] = params["card_head"]["bias"].at[: RULES.faces].set(-50.0)
+    always_discards = state._replace(policy=state.policy._replace(params=params))
+    kept = steps.keep_snapshot(always_discards, 1).snapshots
+    first, _ = steps.play(state._replace(snapshots=kept), 2)
+    rows = jax.device_get(first.tape.rows)
+    opponent, own = rows[2], rows[0]
+    assert (opponent.action[opponent.live] >= RULES.hand).all()
+    assert (own.action[own.live] < RULES.hand).mean() > 0.2
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_cut_after_one_decision_it_learns_to_discard(solver):
+    """With the score as the value after one decision, a play costs points, a discard none."""
+    config = dataclasses.replace(
+        with_traversal(CONFIG, batch_width=128, traversals=1024, max_depth=1, epsilon=0.5),
+        solver=solver,
+        learner=LearnerConfig(
+            batch_size=256, advantage_steps=60, accumulation="bootstrap", learning_rate=5e-3
+        ),
+        gradient=GradientConfig(steps=60),
+        critic=CriticConfig(steps=60, capacity=5000),
+    )
+    game, network, steps = make(config)
+    state = steps.init()
+    for iteration in range(1, config.iterations + 1):
+        state = steps.remember(state, iteration, steps.play(state, iteration))
+        state, _ = steps.fit_policy(state, iteration)
+        state, _ = steps.fit_critic(state, iteration)
+    deals = jax.vmap(game.deal)(jax.random.split(jax.random.key(99), 64))
+    infos = jax.vmap(lambda s: game.observe(s, 0))(deals)
+    outputs = network.apply(state.policy.params, infos, CARD_PHASE)
+    legal = jnp.ones_like(outputs, bool)
+    policy = masked_softmax(outputs, legal)
+    if solver == "deep_cfr":
+        policy, _ = regret_matching(outputs, legal, "argmax")
+    assert float(policy[:, RULES.hand :].sum(-1).mean()) > 0.9
+
+
+def test_advantages_of_a_policy_gradient_average_to_those_of_its_critic_and_the_game():
+    """Under the strategy, A(b) of the sampled action adds G - q(a) on average, and no more."""
+    game, count = lost_cities(MINI), 20_000
+    plan = Plan(width=512, quota=count, has_critic=True)
+    both = tuple(seat._replace(epsilon=jnp.float32(0.0)) for seat in seats(0, 0.0))
+
+    @jax.jit
+    def run(key):
+        start = game.deal(jax.random.key(5))
+        initial = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], count, axis=0), start)
+        policies = (table_policy, table_policy)
+        tape, _ = traverse(game, policies, plan, both, key, jnp.int32(0), jnp.int32(count), initial)
+        critics = arbitrary_baselines(tape)
+        values = sweep(game, tape, critics)
+        parts = jax.tree.map(lambda leaf: leaf, (tape.rows[0], values[0], critics[0]))
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), parts)
+        first = flat[0].live & (flat[0].rank == 0)
+        return policy_advantage(Decisions(*flat)).target, flat, first
+
+    target, (rows, values, critic), first = jax.device_get(run(jax.random.key(1)))
+    target, strategy = target[first, 0].astype(np.float64), target[first, 1].astype(np.float64)
+    assert len(target) == count and (strategy == strategy[0]).all()
+    # With a trace of 1, the return of each action is what its games came to in the end.
+    returns, action = values.child_returns[first], rows.action[first]
+    for a in np.flatnonzero(strategy[0]):
+        mean_return = returns[action == a, a].mean()
+        expected = mean_return - critic.of_node[first][0]
+        error = target[:, a].std() / np.sqrt(count)
+        assert abs(target[:, a].mean() - expected) < 4.5 * error
+
+
+def test_a_utility_pays_for_points_and_for_winning():
+    game = lost_cities(MINI)
+    mixed = with_utility(game, 0.5, 10.0)
+    state = game.deal(jax.random.key(0))
+    ahead = state._replace(expeditions=state.expeditions.at[1, 0].set(2))  # player 1: 2 - 4
+    assert float(game.value(ahead)) == 2.0
+    assert float(mixed.value(ahead)) == 0.5 * 2.0 + 10.0
+    assert float(mixed.value(state)) == 0.0
+    assert float(mixed.standing(game.observe(ahead, 2))) == -11.0  # player 1's view
+    assert with_utility(game, 1.0, 0.0) is game

@@ -1,0 +1,89 @@
+"""Every solver behind the same train command: a run, its checkpoints, resuming, evaluation."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+
+from lostcities_jax import evaluate, train
+from lostcities_jax.errors import run_command
+from lostcities_jax.tracking import read_metrics
+
+TINY = """
+iterations: 3
+devices: cpu:1
+network: {kind: mlp, hidden: 8, layers: 1}
+traversal: {batch_width: 8, traversals: 16, opponent: league}
+snapshots: {every: 1, slots: 2}
+memory: {advantage_capacity: 300, strategy_capacity: 300}
+learner: {batch_size: 32, advantage_steps: 5, strategy_steps: 5, accumulation: bootstrap}
+gradient: {steps: 5}
+critic: {steps: 5, capacity: 300}
+utility: {points: 0.5, win: 10.0}
+evaluation: {every: 0, games: 4, opponents: [random]}
+checkpoint: {every: 1, keep: 3}
+rules: {colors: 2, ranks: 3, wagers: 1, hand: 3, max_turns: 12}
+"""
+
+
+@pytest.fixture(scope="module", params=["policy_gradient", "deep_cfr"])
+def run(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "tiny.yaml").write_text(f"solver: {request.param}\n{TINY}")
+    arguments = ["--config", str(folder / "tiny.yaml"), "--run-dir", str(folder / "run")]
+    assert run_command(train.main, arguments) == 0
+    return request.param, folder / "run"
+
+
+def leaves(folder, item):
+    path = (folder / "checkpoints" / "3" / item).absolute()
+    with ocp.StandardCheckpointer() as checkpointer:
+        return jax.tree.leaves(checkpointer.restore(path))
+
+
+def test_a_run_resumed_in_the_middle_ends_bit_for_bit_as_one_never_stopped(run, tmp_path):
+    _, folder = run
+    resumed = tmp_path / "run"
+    shutil.copytree(folder, resumed)
+    for iteration in (2, 3):
+        shutil.rmtree(resumed / "checkpoints" / str(iteration))
+    assert run_command(train.main, ["--resume", "--run-dir", str(resumed)]) == 0
+    for name in ("policy", "training"):
+        for left, right in zip(leaves(resumed, name), leaves(folder, name), strict=True):
+            np.testing.assert_array_equal(left, right)
+    for left, right in zip(read_metrics(resumed), read_metrics(folder), strict=True):
+        for key in left.keys() | right.keys():
+            if not key.startswith("time/") and not key.endswith("_per_second"):
+                assert left[key] == right[key], key
+
+
+def test_every_strategy_of_a_checkpoint_can_be_evaluated(run, tmp_path, capsys):
+    solver, folder = run
+    held = ["current"] if solver == "policy_gradient" else ["average", "current", "iterates"]
+    for policy in held:
+        file = tmp_path / f"{policy}.json"
+        arguments = [str(folder), "--policy", policy, "--against", "random", "--games", "4"]
+        assert run_command(evaluate.main, [*arguments, "--json", str(file)]) == 0
+        assert all(0 <= result["win_rate"] <= 1 for result in json.loads(file.read_text()))
+    capsys.readouterr()
+    if solver == "policy_gradient":
+        arguments = [str(folder), "--policy", "average"]
+        assert run_command(evaluate.main, arguments) == 2
+        assert "holds no average strategy; allowed: current" in capsys.readouterr().err
+
+
+def test_what_one_network_in_both_seats_cannot_do_is_refused(run, capsys):
+    del run
+    for flag, value, word in (
+        ("--traversal.estimator", "outcome", "critic"),
+        ("--traversal.sampling", "external", "outcome"),
+        ("--scheduler.kind", "recursive", "lockstep"),
+        ("--traversal.opponent", "average", "league"),
+    ):
+        assert run_command(train.main, ["--solver", "policy_gradient", flag, value]) == 2
+        error = capsys.readouterr().err
+        assert f"{flag[2:]} is {value}; allowed with solver policy_gradient: " in error
+        assert word in error and error.count("\n") == 1
