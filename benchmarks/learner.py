@@ -83,9 +83,7 @@ def _measure(flags: Flags, limit: Limit) -> Measurement:
     rules, settings = PRESETS[flags.rules], LearnerConfig()
     game = lost_cities(rules)
     network = make_network(lost_cities(rules), flags.network, flags.hidden, flags.layers)
-    optimizer = make_optimizer(
-        settings.learning_rate, settings.weight_decay, settings.max_grad_norm
-    )
+    optimizer = make_optimizer(settings)
     learner = make_learner(
         game,
         network,

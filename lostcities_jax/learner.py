@@ -17,6 +17,7 @@ from lostcities_jax.games.game import Game
 from lostcities_jax.losses import Loss
 from lostcities_jax.memory import Memory, Samples, draw_batch, size
 from lostcities_jax.networks import Network
+from lostcities_jax.settings import LearnerConfig
 
 WEIGHTINGS = ("none", "lcfr", "dcfr")
 DCFR_ALPHA = 1.5  # discount exponent of regrets (Brown and Sandholm 2019, section 4)
@@ -158,13 +159,19 @@ def bootstrap(
     return memory._replace(samples=memory.samples._replace(target=targets))
 
 
-def make_optimizer(
-    learning_rate: float, weight_decay: float, max_grad_norm: float
-) -> optax.GradientTransformation:
-    """AdamW behind clipping of the gradient's norm."""
+def make_optimizer(settings: LearnerConfig, steps: int = 0) -> optax.GradientTransformation:
+    """AdamW behind clipping of the gradient's norm.
+
+    Args:
+      settings: its rate, decay and clip, and the share of the rate that is left in the end.
+      steps: steps of the whole run, over which the rate falls.
+    """
+    rate: Any = settings.learning_rate
+    if settings.final_rate != 1.0:
+        rate = optax.linear_schedule(rate, rate * settings.final_rate, steps)
     return optax.chain(
-        optax.clip_by_global_norm(max_grad_norm),
-        optax.adamw(learning_rate, weight_decay=weight_decay),
+        optax.clip_by_global_norm(settings.max_grad_norm),
+        optax.adamw(rate, weight_decay=settings.weight_decay),
     )
 
 

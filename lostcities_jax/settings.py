@@ -183,6 +183,8 @@ class LearnerConfig:
       advantage_steps: steps per advantage network and iteration.
       strategy_steps: steps of each fit of the strategy network.
       learning_rate: of AdamW.
+      final_rate: share of the learning rate that is left at the end of the run; it falls
+        linearly. The strategy network's stays.
       weight_decay: of AdamW.
       max_grad_norm: norm the gradient is clipped to.
       weighting: weight of a sample by the iteration it comes from.
@@ -198,6 +200,7 @@ class LearnerConfig:
     advantage_steps: Count = 100
     strategy_steps: Count = 500
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 2e-3
+    final_rate: Annotated[float, Field(ge=0, le=1)] = 1.0
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
     max_grad_norm: Positive = 1.0
     weighting: Literal["none", "lcfr", "dcfr"] = "lcfr"

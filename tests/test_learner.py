@@ -18,6 +18,7 @@ from lostcities_jax.losses import cross_entropy, squared_error
 from lostcities_jax.networks import make_network
 from lostcities_jax.regret import masked_softmax
 from lostcities_jax.rules import CARD_PHASE, MINI
+from lostcities_jax.settings import LearnerConfig
 
 
 def weights(weighting, iteration, is_strategy=False):
@@ -80,7 +81,7 @@ def filled_memory(target, iterations):
 
 
 def fit(loss, reservoir, sample_weights, target_scale):
-    optimizer = make_optimizer(3e-3, 0.0, 10.0)
+    optimizer = make_optimizer(LearnerConfig(learning_rate=3e-3, max_grad_norm=10.0))
     learner = make_learner(GAME, NETWORK, loss, optimizer, 1500, 64, target_scale)
     state, losses = jax.jit(learner.fit)(
         learner.init(jax.random.key(0)), reservoir, jnp.asarray(sample_weights), jax.random.key(1)
@@ -135,3 +136,15 @@ def test_bootstrapped_regrets_average_the_newest_with_the_positive_part_of_the_n
     expected = 0.75 * 10 * np.maximum(own, 0) + 0.25 * newest
     np.testing.assert_allclose(mixed.samples.target, np.tile(expected, (3, 1)), rtol=1e-5)
     np.testing.assert_array_equal(mixed.samples.info, reservoir.samples.info)
+
+
+def test_the_learning_rate_falls_in_a_line_to_its_final_share():
+    """Adam's first steps on a constant gradient of 1 each move by the rate itself."""
+    settings = LearnerConfig(learning_rate=0.1, final_rate=0.5, max_grad_norm=10.0)
+    optimizer = make_optimizer(settings, steps=10)
+    state, moves = optimizer.init(jnp.zeros(())), []
+    for _ in range(12):
+        update, state = optimizer.update(jnp.ones(()), state, jnp.zeros(()))
+        moves.append(-float(update))
+    expected = [0.1 - 0.005 * min(step, 10) for step in range(12)]
+    np.testing.assert_allclose(moves, expected, rtol=1e-3)

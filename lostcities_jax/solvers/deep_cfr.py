@@ -7,6 +7,7 @@ policy, is fitted when somebody asks for it. Each step is one compiled program; 
 nothing but parameters, counters and the tape's handle passes through the host.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,8 +18,14 @@ from jax.sharding import Mesh
 
 from lostcities_jax import memory, snapshots
 from lostcities_jax.games.game import Game
-from lostcities_jax.learner import LearnerState, iteration_weights, make_learner, make_optimizer
-from lostcities_jax.losses import cross_entropy, squared_error
+from lostcities_jax.learner import (
+    Learner,
+    LearnerState,
+    iteration_weights,
+    make_learner,
+    make_optimizer,
+)
+from lostcities_jax.losses import Loss, cross_entropy, squared_error
 from lostcities_jax.networks import Network
 from lostcities_jax.settings import Config
 from lostcities_jax.snapshots import Snapshots
@@ -223,20 +230,20 @@ class Learners(NamedTuple):
 
 
 def _learners(config: Config, game: Game, network: Network) -> Learners:
-    settings = config.learner
-    optimizer = make_optimizer(
-        settings.learning_rate, settings.weight_decay, settings.max_grad_norm
-    )
-    make = functools.partial(
-        make_learner, game, network, optimizer=optimizer, batch_size=settings.batch_size
-    )
-    critic = config.critic
+    settings, critic = config.learner, config.critic
+
+    def make(loss: Loss, steps: int, scale: float, fits: int) -> Learner:
+        optimizer = make_optimizer(settings, steps * fits * config.iterations)
+        return make_learner(game, network, loss, optimizer, steps, settings.batch_size, scale)
+
+    constant = make_optimizer(dataclasses.replace(settings, final_rate=1.0))
+    steps = settings.strategy_steps
     return Learners(
-        advantage=make(
-            squared_error, steps=settings.advantage_steps, target_scale=settings.target_scale
+        advantage=make(squared_error, settings.advantage_steps, settings.target_scale, fits=1),
+        strategy=make_learner(
+            game, network, cross_entropy, constant, steps, settings.batch_size, target_scale=1.0
         ),
-        strategy=make(cross_entropy, steps=settings.strategy_steps, target_scale=1.0),
-        critic=make(squared_error, steps=critic.steps, target_scale=critic.target_scale),
+        critic=make(squared_error, critic.steps, critic.target_scale, fits=2),
     )
 
 

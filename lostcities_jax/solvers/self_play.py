@@ -8,17 +8,20 @@ Every decision of both seats counts and nothing old is kept, so an iteration cos
 one that updates the players in turn.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lostcities_jax import memory, snapshots
 from lostcities_jax.games.game import Game
 from lostcities_jax.learner import (
+    Learner,
     LearnerState,
     bootstrap,
     iteration_weights,
@@ -282,24 +285,24 @@ class _Fits(NamedTuple):
 
     policy_init: Callable
     policy_fit: Callable
-    critic: Any
-    strategy: Any
+    critic: Learner
+    strategy: Learner
 
 
 def _fits(config: Config, game: Game, network: Network) -> _Fits:
-    settings, gradient = config.learner, config.gradient
-    optimizer = make_optimizer(
-        settings.learning_rate, settings.weight_decay, settings.max_grad_norm
-    )
-    make = functools.partial(
-        make_learner, game, network, optimizer=optimizer, batch_size=settings.batch_size
-    )
+    settings, gradient, critic = config.learner, config.gradient, config.critic
+    make = functools.partial(make_learner, game, network, batch_size=settings.batch_size)
+
+    def optimizer(steps: int) -> optax.GradientTransformation:
+        return make_optimizer(settings, steps * config.iterations)
+
     scale = settings.target_scale
     if config.solver == "policy_gradient":
-        loss = clipped_surrogate(gradient.clip, gradient.entropy)
-        policy = make(loss, steps=gradient.steps, target_scale=1.0)
+        loss, steps = clipped_surrogate(gradient.clip, gradient.entropy), gradient.steps
+        policy = make(loss, optimizer=optimizer(steps), steps=steps, target_scale=1.0)
     else:
-        policy = make(squared_error, steps=settings.advantage_steps, target_scale=scale)
+        steps = settings.advantage_steps
+        policy = make(squared_error, optimizer=optimizer(steps), steps=steps, target_scale=scale)
 
     def fit(
         state: LearnerState, samples: Memory, share: jax.Array, key: jax.Array
@@ -312,9 +315,17 @@ def _fits(config: Config, game: Game, network: Network) -> _Fits:
         policy_init=policy.init,
         policy_fit=jax.jit(fit, donate_argnums=0),
         critic=make(
-            squared_error, steps=config.critic.steps, target_scale=config.critic.target_scale
+            squared_error,
+            optimizer=optimizer(critic.steps),
+            steps=critic.steps,
+            target_scale=critic.target_scale,
         ),
-        strategy=make(cross_entropy, steps=settings.strategy_steps, target_scale=1.0),
+        strategy=make(
+            cross_entropy,
+            optimizer=make_optimizer(dataclasses.replace(settings, final_rate=1.0)),
+            steps=settings.strategy_steps,
+            target_scale=1.0,
+        ),
     )
 
 
