@@ -2,7 +2,7 @@
 
 The names below are the game itself: pure functions on fixed-shape arrays for one game, to
 be batched with `jax.vmap` and compiled with `jax.jit`. Training and evaluation are the
-commands `python -m lostcities_jax.train` and `python -m lostcities_jax.evaluate`.
+commands `python -m lostcities_jax.train`, `... .evaluate` and `... .rate`.
 """
 
 from lostcities_jax.engine import (

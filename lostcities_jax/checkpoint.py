@@ -109,13 +109,22 @@ def resolve(path: str | pathlib.Path) -> pathlib.Path:
     Raises:
       UserError: for a path that does not exist or holds no checkpoint.
     """
+    return resolve_all(path)[-1]
+
+
+def resolve_all(path: str | pathlib.Path) -> list[pathlib.Path]:
+    """Folders of all checkpoints of a run or `checkpoints` folder, oldest first, or of one.
+
+    Raises:
+      UserError: for a path that does not exist or holds no checkpoint.
+    """
     path = pathlib.Path(path).absolute()
     if _is_checkpoint(path):
-        return path
+        return [path]
     for directory in (path / FOLDER, path):
-        iteration = latest(directory)
-        if iteration is not None:
-            return directory / str(iteration)
+        iterations = _iterations(directory)
+        if iterations:
+            return [directory / str(iteration) for iteration in iterations]
     if not path.exists():
         raise UserError(f"checkpoint {path} does not exist; allowed: {_PATHS}")
     raise UserError(f"{path} holds no checkpoint; allowed: {_PATHS}")

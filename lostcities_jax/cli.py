@@ -98,6 +98,40 @@ class EvaluateArguments:
     json: _File = None
 
 
+@checked
+@dataclasses.dataclass(frozen=True)
+class RateArguments:
+    """Rate agents by a round robin: every pair on the same deals.
+
+    Attributes:
+      agents: each a bot, a checkpoint, or a run folder or its checkpoints folder, which
+        stand for all their checkpoints.
+      bots: bots to rate with them; none with the flag alone.
+      policy: strategy a checkpoint plays: its average network, the exact average of the
+        iterates it kept, or that of its last iteration.
+      greedy: whether checkpoints take their most probable actions; bots play as they do.
+      games: games of each pair, even so that both seats play each deal.
+      seed: seed of the deals and of every draw of the agents.
+      batch_width: games played in lockstep.
+      rules: rules of bots alone; a checkpoint brings its own.
+      devices: auto (all GPUs, else one CPU device for each core), gpu, or cpu:N.
+      cross: also print the mean points of every pair.
+      json: also write the results to this file.
+    """
+
+    agents: Annotated[tuple[_Name, ...], tyro.conf.Positional, _MANY] = ()
+    bots: tuple[Opponent, ...] = typing.get_args(Opponent)
+    policy: _Policy = None
+    greedy: bool = True
+    games: Games = 1000
+    seed: Seed = 0
+    batch_width: BatchWidth = 1024
+    rules: _Rules = None
+    devices: Devices = "auto"
+    cross: bool = False
+    json: _File = None
+
+
 def parse_train(
     argv: Sequence[str], default: Config | None = None, prog: str = "lostcities-train"
 ) -> TrainArguments:
@@ -148,6 +182,13 @@ def parse_evaluate(argv: Sequence[str], prog: str = "lostcities-evaluate") -> Ev
         either = "either AGENT, a checkpoint or bot named before --against, or --replay FILE"
         raise UserError(f"the value of AGENT is {got}; allowed: {either}")
     return arguments
+
+
+def parse_rate(argv: Sequence[str], prog: str = "lostcities-rate") -> RateArguments:
+    """Parse the rate command's flags; as `parse_evaluate`."""
+    _help_if_asked(argv, prog, RateArguments())
+    given = _read_flags(argv, config_keys(RateArguments), positional="agents")
+    return validated(RateArguments, given)
 
 
 def check_overrides(arguments: TrainArguments, run_config: Config) -> None:

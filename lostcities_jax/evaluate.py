@@ -1,7 +1,6 @@
 """`python -m lostcities_jax.evaluate`: matches of a checkpoint or a bot, or checks a recording."""
 
 import dataclasses
-import json
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -11,12 +10,12 @@ import rich.console
 from lostcities_jax.bots import BOTS
 from lostcities_jax.cli import EvaluateArguments, parse_evaluate
 from lostcities_jax.devices import select_devices
-from lostcities_jax.errors import UserError, run_command, shown
+from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.evaluation.agents import Agent, Mixture
 from lostcities_jax.evaluation.exactness import ExactResult, exact_result
 from lostcities_jax.evaluation.loading import load_agents, load_game, load_policy
 from lostcities_jax.evaluation.matches import MatchResult, evaluate
-from lostcities_jax.evaluation.tables import print_exact, print_results
+from lostcities_jax.evaluation.tables import print_exact, print_results, write_json
 from lostcities_jax.exact.tree import build_tree
 from lostcities_jax.games.game import Game
 from lostcities_jax.recording import ReplayError
@@ -40,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     if game is None or game.rules is not None:
         results += _play(arguments)
     if arguments.json is not None:
-        _write(arguments.json, results)
+        write_json(arguments.json, [dataclasses.asdict(result) for result in results])
     return 0
 
 
@@ -77,14 +76,6 @@ def _play(arguments: EvaluateArguments) -> list[MatchResult]:
         results.append(result)
     print_results(rich.console.Console(), agent.name, results)
     return results
-
-
-def _write(path: pathlib.Path, results: Sequence[MatchResult | ExactResult]) -> None:
-    text = json.dumps([dataclasses.asdict(result) for result in results], indent=2)
-    try:
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{shown(str(path))} cannot be written: {error.strerror}") from error
 
 
 if __name__ == "__main__":

@@ -9,8 +9,10 @@ from lostcities_jax.bots import BOTS
 from lostcities_jax.cli import (
     EvaluateArguments,
     Preset,
+    RateArguments,
     check_overrides,
     parse_evaluate,
+    parse_rate,
     parse_train,
 )
 from lostcities_jax.config import config_keys, config_value, dump_config, with_values
@@ -316,3 +318,28 @@ def test_help_of_evaluate_lists_every_flag_with_its_default(capsys):
     flags = [f"--{key.replace('_', '-')}" for key in config_keys(EvaluateArguments)]
     assert [flag for flag in flags if flag not in out] == ["--agent"]
     assert not [name for name in (*BOTS, *PRESETS) if name not in out]
+
+
+def test_all_bots_are_rated_by_default():
+    assert parse_rate([]) == RateArguments(agents=(), bots=tuple(BOTS))
+
+
+def test_every_flag_of_rate_sets_its_field():
+    argv = (
+        "runs/a runs/b --bots random --policy current --greedy false --games 20 --seed 3 "
+        "--batch-width 64 --rules mini --devices cpu:1 --cross --json out.json"
+    )
+    assert parse_rate(argv.split()) == RateArguments(
+        agents=("runs/a", "runs/b"),
+        bots=("random",),
+        policy="current",
+        greedy=False,
+        games=20,
+        seed=3,
+        batch_width=64,
+        rules="mini",
+        devices="cpu:1",
+        cross=True,
+        json=pathlib.Path("out.json"),
+    )
+    assert parse_rate(["a", "--no-greedy", "--games", "20", "b"]).agents == ("a", "b")

@@ -1,6 +1,7 @@
 """Agents by name: a bot, or the policy of a checkpoint."""
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Sequence
 
@@ -52,6 +53,25 @@ def load_agents(
     ]
 
 
+def load_field(
+    names: Sequence[str], policy: str | None, rules: Rules | None
+) -> tuple[Rules, list[Agent | Mixture]]:
+    """As `load_agents`, each agent once, with all the checkpoints of a run or its folder.
+
+    They are called `<run>/<iteration>`, with as much of the path as tells runs apart.
+    """
+    paths = {name: [name] if name in BOTS else _checkpoints(name) for name in names}
+    field = list(dict.fromkeys(path for name in names for path in paths[name]))
+    rules, agents = load_agents(field, policy, rules)
+    runs = {path: _run_of(pathlib.Path(path)) for path in field if path not in BOTS}
+    root = os.path.commonpath([run.parent for run in runs.values()]) if runs else ""
+    labels = {
+        path: f"{run.relative_to(root).as_posix()}/{pathlib.Path(path).name}"
+        for path, run in runs.items()
+    }
+    return rules, [agent._replace(name=labels.get(agent.name, agent.name)) for agent in agents]
+
+
 def load_game(name: str) -> Game:
     """The game of a checkpoint, from its metadata alone.
 
@@ -92,12 +112,26 @@ def load_policy(name: str, policy: str | None = None) -> Agent | Mixture:
 
 
 def _metadata(name: str) -> checkpoint.Metadata:
+    _check_exists(name)
+    return checkpoint.read_metadata(name)
+
+
+def _checkpoints(name: str) -> list[str]:
+    _check_exists(name)
+    return [str(path) for path in checkpoint.resolve_all(name)]
+
+
+def _run_of(path: pathlib.Path) -> pathlib.Path:
+    """The run folder of a checkpoint, or whatever folder holds it."""
+    return path.parents[1] if path.parent.name == checkpoint.FOLDER else path.parent
+
+
+def _check_exists(name: str) -> None:
     if not pathlib.Path(name).exists():
         raise UserError(
             f"{shown(name)} is neither a bot nor a checkpoint; allowed: "
             f"{', '.join(BOTS)}, or a path{nearest(name, BOTS)}"
         )
-    return checkpoint.read_metadata(name)
 
 
 def _difference(own: Rules, wanted: Rules) -> str:

@@ -15,7 +15,7 @@ from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.rollout import Match, Player, play_match
 from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, NUM_PLAYERS, Rules
 
-_MIXTURE_BLOCKS = 20
+MIXTURE_BLOCKS = 20
 Z_95 = 1.959963984540054  # normal quantile of a two-sided 95 % interval
 
 
@@ -91,8 +91,6 @@ def play_pair(
 ) -> MatchResult:
     """Plays `games` games: every deal twice, with the seats changed.
 
-    A mixture draws one of its agents for each of a few blocks of deals.
-
     Args:
       rules: the rule set.
       agent: whose figures are wanted.
@@ -102,21 +100,61 @@ def play_pair(
       seed: seed of deals and draws; the same seed gives every pair the same deals.
       greedy: whether `agent` takes its most probable actions.
     """
+    played = play_games(rules, agent, opponent, games, width, seed, (greedy, False))
+    return _result(opponent.name, greedy, played)
+
+
+@dataclasses.dataclass(frozen=True)
+class GameFigures:
+    """Games from the first agent's view: its seat, then the deal. Arrays int32[2, deals].
+
+    Attributes:
+      difference: points ahead.
+      is_timeout: whether the turn limit ended the game. bool[2, deals].
+      turns: turns of both.
+      opened: expeditions opened.
+      plays: cards played.
+      pile_draws: cards drawn from piles.
+      own_turns: turns of its own.
+    """
+
+    difference: jax.Array | np.ndarray
+    is_timeout: jax.Array | np.ndarray
+    turns: jax.Array | np.ndarray
+    opened: jax.Array | np.ndarray
+    plays: jax.Array | np.ndarray
+    pile_draws: jax.Array | np.ndarray
+    own_turns: jax.Array | np.ndarray
+
+
+jax.tree_util.register_dataclass(GameFigures)
+
+
+def play_games(
+    rules: Rules,
+    agent: Agent | Mixture,
+    opponent: Agent | Mixture,
+    games: int,
+    width: int,
+    seed: int,
+    greedy: tuple[bool, bool],
+) -> GameFigures:
+    """Every game of a pair; the arguments are those of `play_pair`, `greedy` for each agent.
+
+    A mixture draws one of its agents for each of a few blocks of deals: MIXTURE_BLOCKS, if
+    that divides the deals.
+    """
     deals = games // NUM_PLAYERS
     blocks = 1
     if isinstance(agent, Mixture) or isinstance(opponent, Mixture):
-        blocks = max(n for n in range(1, _MIXTURE_BLOCKS + 1) if deals % n == 0)
+        blocks = max(n for n in range(1, MIXTURE_BLOCKS + 1) if deals % n == 0)
     share = deals // blocks
     drawn = zip(_draw(agent, blocks, 2 * seed), _draw(opponent, blocks, 2 * seed + 1), strict=True)
     parts = [
         _both_seats(rules, one, other, share, index * share, width, seed, greedy)
         for index, (one, other) in enumerate(drawn)
     ]
-    seats = [
-        jax.tree.map(lambda *blocks: np.concatenate(blocks), *(part[seat] for part in parts))
-        for seat in range(NUM_PLAYERS)
-    ]
-    return _result(opponent.name, greedy, seats)
+    return jax.tree.map(lambda *blocks: np.concatenate(blocks, axis=1), *parts)
 
 
 def _draw(agent: Agent | Mixture, blocks: int, seed: int) -> list[Agent]:
@@ -132,18 +170,17 @@ def _both_seats(
     first: int,
     width: int,
     seed: int,
-    greedy: bool,
-) -> list["_Games"]:
+    greedy: tuple[bool, bool],
+) -> GameFigures:
     """Plays deals `first` and on with the agent in seat 0, then in seat 1."""
-    is_greedy, sampled = jnp.asarray(greedy), jnp.asarray(False)
-    own = [Player(params, is_greedy) for params in agent.params]
-    other = [Player(params, sampled) for params in opponent.params]
+    own = [Player(params, jnp.asarray(greedy[0])) for params in agent.params]
+    other = [Player(params, jnp.asarray(greedy[1])) for params in opponent.params]
     pairs = (
         ((agent.policy, opponent.policy), (own[0], other[1])),
         ((opponent.policy, agent.policy), (other[0], own[1])),
     )
     key, start = jax.random.key(seed), jnp.int32(first)
-    return [
+    seats = [
         jax.device_get(
             _play(
                 rules,
@@ -156,22 +193,7 @@ def _both_seats(
         )
         for seat, (policies, players) in enumerate(pairs)
     ]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Games:
-    """Per-game figures of one seat; every array has one entry a game."""
-
-    difference: jax.Array
-    is_timeout: jax.Array
-    turns: jax.Array
-    opened: jax.Array
-    plays: jax.Array
-    pile_draws: jax.Array
-    own_turns: jax.Array
-
-
-jax.tree_util.register_dataclass(_Games)
+    return jax.tree.map(lambda *arrays: np.stack(arrays), *seats)
 
 
 @functools.cache
@@ -188,8 +210,8 @@ def _play(
     key: jax.Array,
     first: jax.Array,
     seat: int,
-) -> _Games:
-    """Plays all deals with the agent in `seat`."""
+) -> GameFigures:
+    """Plays all deals with the agent in `seat`; arrays [deals]."""
     game = lost_cities(rules)
     played = play_match(game, match, players, key, first)
     final = played.final
@@ -199,7 +221,7 @@ def _play(
         for head in (CARD_PHASE, DRAW_PHASE)
     )
     turns = final.turn.astype(jnp.int32)
-    return _Games(
+    return GameFigures(
         difference=scores[:, seat] - scores[:, 1 - seat],
         is_timeout=jax.vmap(functools.partial(engine.is_timeout, rules))(final),
         turns=turns,
@@ -210,17 +232,14 @@ def _play(
     )
 
 
-def _result(opponent: str, greedy: bool, seats: list[_Games]) -> MatchResult:
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([getattr(seat, name) for seat in seats]).astype(np.float64)
-
-    difference = joined("difference")
-    games = len(difference)
+def _result(opponent: str, greedy: bool, played: GameFigures) -> MatchResult:
+    difference = played.difference.astype(np.float64)
+    games = difference.size
     wins = int((difference > 0).sum())
     low, high = wilson_interval(wins, games)
-    deals = difference.reshape(NUM_PLAYERS, -1).mean(0)
+    deals = difference.mean(0)
     error = deals.std(ddof=1) / math.sqrt(len(deals)) if len(deals) > 1 else math.nan
-    own_turns = joined("own_turns").sum()
+    own_turns = played.own_turns.sum()
     return MatchResult(
         opponent=opponent,
         greedy=greedy,
@@ -231,11 +250,11 @@ def _result(opponent: str, greedy: bool, seats: list[_Games]) -> MatchResult:
         tie_rate=float((difference == 0).mean()),
         score_difference=float(difference.mean()),
         score_difference_error=float(error),
-        timeout_rate=float(joined("is_timeout").mean()),
-        mean_plies=float(joined("turns").mean()) * 2,
-        opened=float(joined("opened").mean()),
-        play_rate=float(joined("plays").sum() / own_turns),
-        pile_draw_rate=float(joined("pile_draws").sum() / own_turns),
+        timeout_rate=float(played.is_timeout.mean()),
+        mean_plies=float(played.turns.mean()) * 2,
+        opened=float(played.opened.mean()),
+        play_rate=float(played.plays.sum() / own_turns),
+        pile_draw_rate=float(played.pile_draws.sum() / own_turns),
     )
 
 
