@@ -5,6 +5,7 @@ answers a mistake with a box of many lines and without the bounds of `config`.
 """
 
 import dataclasses
+import math
 import pathlib
 import re
 import typing
@@ -41,12 +42,14 @@ class TrainArguments:
       config: the settings, with those of the command line on top of those of the file.
       run_dir: folder of the run.
       resume: continue the run in `run_dir`.
+      max_minutes: stop after the iteration in which these are over; None for no limit.
       overrides: dotted keys whose values were given: by flag, or all of them with `--config`.
     """
 
     config: Config
     run_dir: pathlib.Path | None = None
     resume: bool = False
+    max_minutes: float | None = None
     overrides: tuple[str, ...] = ()
 
 
@@ -58,11 +61,13 @@ class _Flags:
       config: YAML file of settings; the defaults below apply without it.
       run_dir: folder of the run.
       resume: continue the run in --run-dir with its own settings.
+      max_minutes: stop and save after the iteration in which these are over; no limit without.
     """
 
     config: _File = None
     run_dir: Annotated[pathlib.Path | None, tyro.conf.arg(metavar="DIR")] = None
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    max_minutes: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
     settings: Annotated[Config, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Config)
 
 
@@ -147,10 +152,12 @@ def parse_train(
     """
     default = default or Config()
     _help_if_asked(argv, prog, _Flags(settings=default))
-    given = _read_flags(argv, {"config": str, "run_dir": str, "resume": bool} | config_keys())
+    own = {"config": str, "run_dir": str, "resume": bool, "max_minutes": float}
+    given = _read_flags(argv, own | config_keys())
     path = given.pop("config", None)
     run_dir = given.pop("run_dir", None)
     resume = given.pop("resume", False)
+    max_minutes = _minutes(given.pop("max_minutes", None))
     if resume and run_dir is None:
         raise UserError("--resume needs --run-dir, the folder of the run to continue")
     base = default if path is None else load_config(path)
@@ -158,6 +165,7 @@ def parse_train(
         config=with_values(base, given),
         run_dir=None if run_dir is None else pathlib.Path(run_dir),
         resume=resume,
+        max_minutes=max_minutes,
         overrides=tuple(given) if path is None else tuple(config_keys()),
     )
 
@@ -189,6 +197,14 @@ def parse_rate(argv: Sequence[str], prog: str = "lostcities-rate") -> RateArgume
     _help_if_asked(argv, prog, RateArguments())
     given = _read_flags(argv, config_keys(RateArguments), positional="agents")
     return validated(RateArguments, given)
+
+
+def _minutes(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool | str) or not 0 < value < math.inf:
+        raise UserError(f"--max-minutes is {shown(value)}; allowed: a number above 0")
+    return float(value)
 
 
 def check_overrides(arguments: TrainArguments, run_config: Config) -> None:

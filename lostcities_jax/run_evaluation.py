@@ -5,7 +5,7 @@ from typing import Any
 
 from lostcities_jax.evaluation.agents import Agent, Mixture, bot_agent
 from lostcities_jax.evaluation.exactness import exact_result
-from lostcities_jax.evaluation.matches import evaluate
+from lostcities_jax.evaluation.matches import MatchResult, evaluate
 from lostcities_jax.evaluation.strategies import strategies
 from lostcities_jax.evaluation.tables import print_exact, print_results
 from lostcities_jax.exact.tree import GameTree, build_tree
@@ -27,10 +27,12 @@ class RunEvaluation:
         network: Network,
         log: RunLog,
         announce: Callable[[str], None],
+        rival: Agent | None = None,
     ):
-        """Takes what stays the same; `announce` is told what is being done."""
+        """Takes what stays the same; `announce` is told what is being done. A rival is met
+        beside the bots."""
         self._config, self._game, self._network = config, game, network
-        self._log, self._announce = log, announce
+        self._log, self._announce, self._rival = log, announce, rival
         self._tree: GameTree | None = None
 
     def measure(self, policy: Mapping[str, Any], is_last: bool) -> Mapping[str, float]:
@@ -47,13 +49,16 @@ class RunEvaluation:
         return values
 
     def _matches(self, section: str, agent: Agent | Mixture, is_last: bool) -> dict[str, Any]:
-        settings, results = self._config.evaluation, []
-        for name in settings.opponents:
-            self._announce(f"evaluation, {name}")
+        settings, rules, results = self._config.evaluation, self._config.rules, []
+        opponents = [bot_agent(rules, name) for name in settings.opponents]
+        if self._rival is not None:
+            opponents.append(self._rival)
+        for opponent in opponents:
+            self._announce(f"evaluation, {opponent.name}")
             results += evaluate(
-                self._config.rules,
+                rules,
                 agent,
-                [bot_agent(self._config.rules, name)],
+                [opponent],
                 settings.games,
                 self._config.traversal.batch_width,
                 self._config.seed,
@@ -64,7 +69,21 @@ class RunEvaluation:
             self._log.write_file(str(result))
         if is_last:
             print_results(self._log.console, agent.name, results)
+            self._say_gain(results)
         return values
+
+    def _say_gain(self, results: list[MatchResult]) -> None:
+        """What an exploiter comes to; both seats of every deal make the fair value 0."""
+        if self._rival is None:
+            return
+        best = max(
+            (result for result in results if result.opponent == self._rival.name),
+            key=lambda result: result.score_difference,
+        )
+        self._log.write(
+            f"gains {best.score_difference:+.2f} ± {best.score_difference_error:.2f} points a "
+            f"game against {best.opponent}: a lower bound of its exploitability"
+        )
 
     def _exact(self, agents: Mapping[str, Agent | Mixture], is_last: bool) -> dict[str, float]:
         self._announce("exact evaluation")

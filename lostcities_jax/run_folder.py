@@ -1,8 +1,12 @@
 """The folder of a run: its settings, its environment, and whether it may be written."""
 
+import contextlib
 import datetime
+import fcntl
 import json
+import os
 import pathlib
+from collections.abc import Iterator
 
 from lostcities_jax import checkpoint
 from lostcities_jax.config import dump_config, load_config
@@ -12,6 +16,7 @@ from lostcities_jax.tracking import environment_record
 
 CONFIG_FILE = "config.yaml"
 ENVIRONMENT_FILE = "environment.json"
+LOCK_FILE = "lock"
 
 
 def create(path: pathlib.Path | None, config: Config) -> pathlib.Path:
@@ -56,3 +61,31 @@ def reopen(path: pathlib.Path) -> Config:
     if checkpoint.latest(path / checkpoint.FOLDER) is None:
         raise UserError(f"run {shown(str(path))} has no checkpoint to resume from")
     return config
+
+
+@contextlib.contextmanager
+def locked(path: pathlib.Path) -> Iterator[None]:
+    """Keeps a run folder from being written by two processes; the lock ends with its process.
+
+    Raises:
+      UserError: for a folder that another process writes, or that cannot be written.
+    """
+    try:
+        file = open(path / LOCK_FILE, "a+", encoding="utf-8")  # noqa: SIM115
+    except OSError as error:
+        raise UserError(
+            f"run folder {shown(str(path))} cannot be written: {error.strerror}"
+        ) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            raise UserError(
+                f"run folder {shown(str(path))} is being written by process "
+                f"{shown(file.read(20).strip())}; allowed: one at a time"
+            ) from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield

@@ -239,6 +239,21 @@ class UtilityConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class RivalConfig:
+    """A frozen opponent to learn to beat instead of oneself: then the run is an exploiter.
+
+    Attributes:
+      agent: a checkpoint or a bot; none by default.
+      policy: strategy a checkpoint plays; auto: the average if there is one.
+      greedy: whether it takes its most probable actions.
+    """
+
+    agent: Annotated[str, Field(max_length=1000)] = ""
+    policy: Literal["auto", "average", "current"] = "auto"
+    greedy: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
     """Matches against rule-based players during the run.
 
@@ -295,6 +310,7 @@ class Config:
       learner: fitting of the networks.
       gradient: objective of a policy gradient.
       utility: what a game is played for; matches are measured in points all the same.
+      rival: a frozen opponent.
       evaluation: matches during the run.
       checkpoint: checkpoints of the run.
     """
@@ -315,5 +331,6 @@ class Config:
     learner: LearnerConfig = LearnerConfig()
     gradient: GradientConfig = GradientConfig()
     utility: UtilityConfig = UtilityConfig()
+    rival: RivalConfig = RivalConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()

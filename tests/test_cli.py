@@ -69,6 +69,7 @@ def _other_text(key):
         "traversal.epsilon": "1e-2",
         "learner.learning_rate": "1e-4",
         "learner.warm_start": "false",
+        "rival.greedy": "true",
         "evaluation.opponents": "random",
         "evaluation.games": "2",
     }

@@ -7,7 +7,7 @@ from jax.sharding import Mesh
 from lostcities_jax import memory
 from lostcities_jax.bots import BOTS
 from lostcities_jax.devices import memory_limit_bytes
-from lostcities_jax.errors import UserError
+from lostcities_jax.errors import UserError, shown
 from lostcities_jax.games.game import Game
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.catalogue import plays_itself
@@ -29,6 +29,16 @@ def check_settings(config: Config, game: Game) -> None:
     sizes = config.traversal
     if plays_itself(config):
         _check_self_play(config)
+    elif config.rival.agent:
+        raise UserError(
+            f"rival.agent is {shown(config.rival.agent)}; allowed with solver policy_gradient or "
+            f"learner.accumulation bootstrap"
+        )
+    if config.rival.agent and sizes.opponent != "current":
+        raise UserError(
+            f"rival.agent is {shown(config.rival.agent)} and traversal.opponent "
+            f"{sizes.opponent}; allowed with a rival: current"
+        )
     if not any(dataclasses.astuple(config.utility)):
         raise UserError("utility.points and utility.win are 0; allowed: one or both above 0")
     if sizes.opponent == "league" and not config.snapshots.every:

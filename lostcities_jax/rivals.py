@@ -1,0 +1,57 @@
+"""A frozen opponent to train against: what an exploiter is, a best response to one policy.
+
+What it gains in the end is a lower bound of how far the policy can be exploited.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lostcities_jax.evaluation.agents import Agent
+from lostcities_jax.evaluation.loading import load_agents
+from lostcities_jax.rollout import Policy
+from lostcities_jax.settings import Config
+from lostcities_jax.solvers.self_play import Rival
+
+
+def load_rival(config: Config) -> Agent | None:
+    """The opponent of `rival.agent`, as it plays; None without one.
+
+    Raises:
+      UserError: for no such agent, or one for other rules.
+    """
+    settings = config.rival
+    if not settings.agent:
+        return None
+    policy = None if settings.policy == "auto" else settings.policy
+    _, (agent,) = load_agents([settings.agent], policy, config.rules)
+    assert isinstance(agent, Agent)  # a mixture is no strategy that can be asked for here
+    if not (settings.greedy and agent.is_stochastic):
+        return agent
+    return agent._replace(policy=_greedy(agent.policy), is_stochastic=False)
+
+
+def as_rival(agent: Agent) -> Rival:
+    """The agent as a solver's opponent."""
+    return Rival(_without_fallback(agent.policy), agent.params)
+
+
+@functools.cache
+def _greedy(policy: Policy) -> Policy:
+    def play(params: Any, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
+        probabilities = policy(params, info, legal, head)
+        return jax.nn.one_hot(probabilities.argmax(-1), probabilities.shape[-1])
+
+    return play
+
+
+@functools.cache
+def _without_fallback(policy: Policy) -> Any:
+    def play(
+        params: Any, info: jax.Array, legal: jax.Array, head: int
+    ) -> tuple[jax.Array, jax.Array]:
+        return policy(params, info, legal, head), jnp.zeros(legal.shape[:-1], bool)
+
+    return play

@@ -1,0 +1,169 @@
+"""The iterations of a run: what is measured, written and saved after each, and when it stops."""
+
+import contextlib
+import dataclasses
+import pathlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from lostcities_jax import memory, run_state
+from lostcities_jax.compile_clock import CompileClock
+from lostcities_jax.errors import UserError
+from lostcities_jax.games.game import Game
+from lostcities_jax.run_evaluation import RunEvaluation
+from lostcities_jax.settings import Config
+from lostcities_jax.solvers.scheduling import traversal_plan
+from lostcities_jax.solvers.solver import Report, Solver
+from lostcities_jax.tracking import MetricsWriter, Progress
+from lostcities_jax.traversal.statistics import Statistics, depth_bin_size
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What stays the same from iteration to iteration."""
+
+    config: Config
+    folder: pathlib.Path
+    game: Game
+    solver: Solver
+    clock: CompileClock
+    metrics: MetricsWriter
+    progress: Progress
+    evaluation: RunEvaluation
+
+
+def train(run: Run, state: Any, done: int, should_stop: Callable[[], bool]) -> int:
+    """Runs the iterations after `done`, all of them or until somebody wants it to stop.
+
+    Args:
+      run: the run.
+      state: the solver's state after `done` iterations; donated.
+      done: iterations finished.
+      should_stop: asked after each iteration.
+
+    Returns:
+      the iterations finished then; the newest checkpoint is of the last of them.
+    """
+    for iteration in range(done + 1, run.config.iterations + 1):
+        state, is_saved = _iterate(run, state, iteration)
+        if should_stop():
+            if not is_saved:
+                # As it is: what `prepare` fits must not depend on where a run was stopped.
+                run_state.save(run.config, run.folder, run.solver, state, iteration)
+            return iteration
+    return run.config.iterations
+
+
+def _iterate(run: Run, state: Any, iteration: int) -> tuple[Any, bool]:
+    """One iteration of the solver, what is due after it, and whether it was saved."""
+    timer = _Timer(run.clock, run.progress)
+    state, report = run.solver.iterate(state, iteration, timer.phase)
+    for batch in report.statistics:
+        _check_room(run.config, run.game, batch, iteration)
+    values = _loss_metrics(report, iteration)
+    is_last = iteration == run.config.iterations
+    is_evaluated = is_last or _is_due(iteration, run.config.evaluation.every)
+    is_saved = is_last or _is_due(iteration, run.config.checkpoint.every)
+    if is_evaluated or is_saved or run.solver.prepares_always:
+        state, prepared = run.solver.prepare(state, iteration, timer.phase)
+        values |= _loss_metrics(prepared, iteration)
+    if is_evaluated:
+        with timer.phase("evaluation", "evaluation"):
+            policy, _ = run.solver.split(state)
+            values |= run.evaluation.measure(policy, is_last)
+    traversal = _traversal_metrics(run.game, report.statistics, timer.seconds["traversal"])
+    values |= traversal | _memory_metrics(run.solver.memories(state)) | timer.metrics()
+    run.metrics.write(iteration, values)
+    if is_saved:  # after the metrics, which a resumed run cuts back to its checkpoint
+        run.progress.phase("checkpoint")
+        run_state.save(run.config, run.folder, run.solver, state, iteration)
+    run.progress.advance(traversal["traversal/nodes_per_second"])
+    return state, is_saved
+
+
+def _check_room(config: Config, game: Game, batch: Statistics, iteration: int) -> None:
+    """Raises UserError where the tape or the stack was too short for a batch."""
+    plan = traversal_plan(config, game)
+    if batch.overflows:
+        raise UserError(
+            f"traversal.stack_levels is {plan.levels(game)}, too few for {batch.overflows} "
+            f"decisions of iteration {iteration}; allowed: more, or 0 for as many as needed"
+        )
+    if batch.unfinished:
+        raise UserError(
+            f"traversal.tape_cycles is {plan.cycles(game)}, too few for {batch.unfinished} of "
+            f"{plan.quota} traversals of iteration {iteration}; allowed: more"
+        )
+
+
+def _is_due(iteration: int, every: int) -> bool:
+    return every > 0 and iteration % every == 0
+
+
+def _loss_metrics(report: Report, iteration: int) -> dict[str, float]:
+    """First and last losses of each fit; a loss that is no number ends the run."""
+    values = {}
+    for name, losses in report.losses.items():
+        first, last = (float(loss) for loss in losses)
+        if not np.isfinite([first, last]).all():
+            raise UserError(
+                f"the {name} loss of iteration {iteration} is {last}; allowed: a finite number; "
+                f"try a smaller learner.learning_rate; earlier checkpoints are kept"
+            )
+        values |= {f"loss/{name}_first": first, f"loss/{name}_last": last}
+    return values
+
+
+def _traversal_metrics(game: Game, batches: list[Statistics], seconds: float) -> dict[str, Any]:
+    traversals = sum(int(batch.depth_histogram.sum()) for batch in batches)
+    total = jax.tree.map(lambda *parts: np.sum(parts, axis=0, dtype=np.int64), *batches)
+    return {
+        "traversal/nodes": total.nodes,
+        "traversal/nodes_per_second": float(total.nodes / max(seconds, 1e-9)),
+        "traversal/traversals_per_second": float(traversals / max(seconds, 1e-9)),
+        "traversal/realised_batch": float(total.nodes / total.half_steps),
+        "traversal/utilisation": float(total.nodes / total.rows),
+        "traversal/terminals": total.terminals,
+        "traversal/timeouts": total.timeouts,
+        "traversal/cutoffs": total.cutoffs,
+        "traversal/fallback_rate": float(total.fallbacks / total.nodes),
+        "traversal/depth_histogram": total.depth_histogram,
+        "traversal/depth_bin_size": depth_bin_size(game),
+    }
+
+
+def _memory_metrics(memories: Mapping[str, memory.Memory]) -> dict[str, int]:
+    metrics = {}
+    for name, reservoir in memories.items():
+        low, high = (int(word) for word in jax.device_get(reservoir.seen))
+        metrics[f"memory/{name}_seen"] = (high << 32) + low
+        metrics[f"memory/{name}_size"] = int(memory.size(reservoir))
+    return metrics
+
+
+class _Timer:
+    """Seconds of each phase of an iteration, without those spent compiling."""
+
+    def __init__(self, clock: CompileClock, progress: Progress):
+        self._clock, self._progress = clock, progress
+        self._started, self._compiled = time.perf_counter(), clock.seconds
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def phase(self, name: str, title: str) -> Iterator[None]:
+        """Times what runs inside, and shows the title meanwhile."""
+        self._progress.phase(title)
+        started, compiled = time.perf_counter(), self._clock.seconds
+        yield
+        spent = time.perf_counter() - started - (self._clock.seconds - compiled)
+        self.seconds[name] = self.seconds.get(name, 0.0) + spent
+
+    def metrics(self) -> dict[str, float]:
+        return {f"time/{name}_seconds": seconds for name, seconds in self.seconds.items()} | {
+            "time/compile_seconds": self._clock.seconds - self._compiled,
+            "time/iteration_seconds": time.perf_counter() - self._started,
+        }
