@@ -94,6 +94,35 @@ class EvaluateArguments:
     json: _File = None
 
 
+@checked
+@dataclasses.dataclass(frozen=True)
+class PlayArguments:
+    """Play against an agent on a page of a local server, or in the terminal.
+
+    Attributes:
+      agent: name of a bot, or checkpoint (run folder, its checkpoints folder or one checkpoint).
+      text: play in the terminal; needs no server.
+      host: address or name to listen on; others than this machine can reach 0.0.0.0.
+      port: port to listen on; 0 for any free one.
+      open: open the page in a browser.
+      rules: rules of matches against bots; a checkpoint brings its own.
+      policy: strategy a checkpoint plays: its average network, the exact average of the
+        iterates it kept, or that of its last iteration.
+      seat: with --text, 0 to start the first round, 1 to let the agent start.
+      seed: with --text, seed of the match; a random one by default.
+    """
+
+    agent: Annotated[_Name, tyro.conf.Positional, tyro.conf.arg(metavar="[AGENT]")] = "balanced"
+    text: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    host: Annotated[str, Field(min_length=1, max_length=253)] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8421
+    open: bool = False
+    rules: _Rules = None
+    policy: Literal["average", "iterates", "current"] = "average"
+    seat: Annotated[int, Field(ge=0, le=1)] = 0
+    seed: Seed | None = None
+
+
 def parse_train(
     argv: Sequence[str], default: Config | None = None, prog: str = "lostcities-train"
 ) -> TrainArguments:
@@ -144,6 +173,21 @@ def parse_evaluate(argv: Sequence[str], prog: str = "lostcities-evaluate") -> Ev
         either = "either AGENT, a checkpoint or bot named before --against, or --replay FILE"
         raise UserError(f"the value of AGENT is {got}; allowed: {either}")
     return arguments
+
+
+def parse_play(argv: Sequence[str], prog: str = "lostcities-play") -> PlayArguments:
+    """Parse the play command's flags; `--help` prints them and exits with 0.
+
+    Args:
+      argv: arguments without the program's name.
+      prog: the command as the help names it.
+
+    Raises:
+      UserError: for an unknown flag, a missing value or a value that is not allowed.
+    """
+    _help_if_asked(argv, prog, PlayArguments())
+    kinds = config_keys(PlayArguments)
+    return validated(PlayArguments, _read_flags(argv, kinds, positional="agent"))
 
 
 def check_overrides(arguments: TrainArguments, run_config: Config) -> None:
@@ -231,7 +275,7 @@ def _read_value(flag: str, kind: Any, values: list[str], negated: bool) -> Any:
     if len(values) != 1:
         got = shown(" ".join(values)) if values else "missing"
         raise UserError(f"the value of {flag} is {got}; allowed: one value")
-    return parse_scalar(values[0]) if kind in (int, float) else values[0]
+    return parse_scalar(values[0]) if kind in (int, int | None, float) else values[0]
 
 
 def _flag(key: str) -> str:
