@@ -220,8 +220,10 @@ def _read_flags(
     for flag, values in groups:
         key, negated = _find_key(flag, flags)
         if positional and typing.get_origin(kinds[key]) is not tuple:
-            loose += values[1:]
-            values = values[:1]
+            is_bare = kinds[key] is bool and values[:1] and values[0] not in _TRUTH_VALUES
+            own = 0 if is_bare else 1
+            loose += values[own:]
+            values = values[:own]
         given[key] = _read_value(flag, kinds[key], values, negated)
     if loose and positional:
         given[positional] = _read_value(positional.upper(), kinds[positional], loose, False)

@@ -29,9 +29,6 @@ class Sessions:
         self._by_id: collections.OrderedDict[str, Session] = collections.OrderedDict()
         self._lock = threading.Lock()
 
-    def __len__(self) -> int:
-        return len(self._by_id)
-
     def add(self, match: Match) -> str:
         """Keeps a match and returns its name, 128 random bits."""
         name = secrets.token_urlsafe(16)

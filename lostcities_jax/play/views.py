@@ -18,7 +18,7 @@ from lostcities_jax.play.match import (
     undo_to,
 )
 from lostcities_jax.positions import state_of
-from lostcities_jax.recording import Move, RecordedGame
+from lostcities_jax.recording import Move, RecordedGame, move_values
 from lostcities_jax.reference import Game
 from lostcities_jax.replay import action_move, move_action
 from lostcities_jax.rules import Rules
@@ -116,7 +116,8 @@ def _tell(
         from_deck = move.kind == "draw" and move.pile is None
         card = _name(rules, game.deck[0]) if from_deck and game.player in open_to else None
         words = _words(names[game.player], rules, game, move)
-        told.append({"seat": game.player, "text": f"{words}: {card}" if card else words})
+        text = f"{words}: {card}" if card else words
+        told.append({"seat": game.player, "text": text, "move": move_values(rules, move)})
         game.step(move_action(game, move))
     return told
 
