@@ -102,14 +102,14 @@ class PlayArguments:
     Attributes:
       agent: name of a bot, or checkpoint (run folder, its checkpoints folder or one checkpoint).
       text: play in the terminal; needs no server.
-      host: address or name to listen on; others than this machine can reach 0.0.0.0.
+      host: address or name to listen on; 0.0.0.0 lets other machines in.
       port: port to listen on; 0 for any free one.
       open: open the page in a browser.
       rules: rules of matches against bots; a checkpoint brings its own.
       policy: strategy a checkpoint plays: its average network, the exact average of the
         iterates it kept, or that of its last iteration.
-      seat: with --text, 0 to start the first round, 1 to let the agent start.
-      seed: with --text, seed of the match; a random one by default.
+      seat: 0 to start the first round, 1 to let the agent start.
+      seed: seed of the match; a random one by default.
     """
 
     agent: Annotated[_Name, tyro.conf.Positional, tyro.conf.arg(metavar="[AGENT]")] = "balanced"

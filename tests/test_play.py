@@ -9,13 +9,16 @@ import socket
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
 from lostcities_jax.bots import BOTS
 from lostcities_jax.cli import PlayArguments, parse_play
 from lostcities_jax.errors import UserError, run_command
-from lostcities_jax.evaluation.agents import Agent, Mixture
+from lostcities_jax.evaluation.agents import Agent, Mixture, average_agent
+from lostcities_jax.games.lost_cities import lost_cities
+from lostcities_jax.networks import make_network
 from lostcities_jax.play.__main__ import main
 from lostcities_jax.play.match import (
     act,
@@ -205,6 +208,20 @@ def test_agents_choose_what_their_policy_gives(opponents):
     counts = np.bincount(drawn, minlength=len(legal))
     expected = 400 / len(legal)
     assert ((counts - expected) ** 2 / expected).sum() < 26.0  # chi-squared of 7, 0.9995
+
+
+def test_an_untrained_network_is_uniform_over_what_is_legal():
+    network = make_network(lost_cities(MINI), "mlp", 8, 1)
+    agent = average_agent("net", network, network.init(jax.random.key(0)))
+    round_ = start_match(MINI, "net", 2, 0, 1).current
+    game = position(round_)
+    game.step(2)
+    shares = probabilities(Opponents(MINI, {"net": agent}), "net", round_, game)
+    assert np.flatnonzero(shares).tolist() == game.legal_actions() == [4]
+    game.step(4)
+    shares = probabilities(Opponents(MINI, {"net": agent}), "net", round_, game)
+    legal = game.legal_actions()
+    assert shares[legal] == pytest.approx(1 / len(legal))
 
 
 def test_of_a_mixture_one_agent_plays_a_whole_round():

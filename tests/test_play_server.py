@@ -266,9 +266,10 @@ def test_a_doubled_click_acts_once(client):
 
 
 def test_before_the_agents_are_compiled_a_match_waits(opponents):
-    board = Board(opponents, Sessions(5), threading.Event())
+    board = Board(opponents, Sessions(5), threading.Event(), seat=1, seed=7)
     with serving(board) as client:
-        assert client.get("/api/setup").json()["ready"] is False
+        setup = client.get("/api/setup").json()
+        assert (setup["ready"], setup["seat"], setup["seed"]) == (False, 1, 7)
         error = refusal(client.post("/api/matches", json={"opponent": "balanced"}), 503)
     assert "being compiled" in error
 

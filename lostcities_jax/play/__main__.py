@@ -89,15 +89,11 @@ def _serve(opponents: Opponents, arguments: PlayArguments, listener: socket.sock
     from lostcities_jax.play.server import MAX_SESSIONS, Board, create_app
     from lostcities_jax.play.sessions import Sessions
 
-    board = Board(opponents, Sessions(MAX_SESSIONS), threading.Event())
+    sessions = Sessions(MAX_SESSIONS)
+    board = Board(opponents, sessions, threading.Event(), arguments.seat, arguments.seed)
     port = listener.getsockname()[1]
     name = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
     url = f"http://{name}:{port}/"
-
-    def prepare() -> None:
-        compile_policies(opponents)
-        board.ready.set()
-        print("ready", flush=True)
 
     config = uvicorn.Config(
         create_app(board, arguments.host),
@@ -107,14 +103,29 @@ def _serve(opponents: Opponents, arguments: PlayArguments, listener: socket.sock
         ws="none",
         limit_concurrency=200,
     )
+    server = uvicorn.Server(config)
+    failures: list[Exception] = []
+
+    def prepare() -> None:
+        try:
+            compile_policies(opponents)
+        except Exception as error:
+            failures.append(error)
+            server.should_exit = True
+        else:
+            board.ready.set()
+            print("ready", flush=True)
+
     print(f"the board is at {url} (Ctrl+C ends it); compiling the agents ...", flush=True)
     threading.Thread(target=prepare, daemon=True).start()
     if arguments.open:
         webbrowser.open(url)
     try:
-        uvicorn.Server(config).run(sockets=[listener])
+        server.run(sockets=[listener])
     except KeyboardInterrupt:
         print("ended", flush=True)
+    if failures:
+        raise failures[0]
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ follows from playing the moves on the reference engine. So undoing is leaving mo
 finished round is its own recording. Matches are values; every function returns a new one.
 """
 
+import copy
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -108,8 +110,14 @@ def _checked_count(game: RecordedGame, moves: int) -> int:
 
 
 def position(round_: Round) -> Game:
-    """The position of a round on the reference engine."""
-    return play_moves(round_.rules, round_.deck, round_.moves)
+    """The position of a round on the reference engine, for the caller to keep."""
+    return copy.deepcopy(_played(round_.rules, round_.deck, round_.moves))
+
+
+@functools.lru_cache(maxsize=1024)
+def _played(rules: Rules, deck: tuple[int, ...], moves: tuple[Move, ...]) -> Game:
+    # An answer needs each of the newest positions a few times.
+    return play_moves(rules, deck, moves)
 
 
 def recorded_position(game: RecordedGame, moves: int) -> Game:

@@ -49,11 +49,15 @@ class Board(NamedTuple):
       opponents: the agents.
       sessions: matches under way.
       ready: set when the policies are compiled.
+      seat: what the page proposes as the human's first seat.
+      seed: what it proposes as the seed; None for a random one.
     """
 
     opponents: Opponents
     sessions: Sessions
     ready: threading.Event
+    seat: int = 0
+    seed: int | None = None
 
 
 @checked
@@ -182,6 +186,8 @@ def _setup(board: Board) -> dict[str, Any]:
     return {
         "ready": board.ready.is_set(),
         "opponents": list(board.opponents.agents),
+        "seat": board.seat,
+        "seed": board.seed,
         "rules": dataclasses.asdict(rules),
         "suits": [suit._asdict() for suit in SUITS],
         "wager": WAGER_SIGN,

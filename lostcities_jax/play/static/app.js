@@ -222,12 +222,12 @@ const hint = () => once(async () => {
   const hints = await ask(`/api/matches/${session}/hint`, {});
   byId("hint-list").replaceChildren(...hints.filter((one) => one.probability >= 0.005).slice(0, 6)
     .map((one) => make("li", {}, make("span", {}, one.text),
-      make("span", {}, `${Math.round(100 * one.probability)} %`),
+      make("span", {}, `${Math.round(100 * one.probability)}\u00a0%`),
       make("meter", { value: one.probability, "aria-hidden": "true" }))));
   byId("hint").hidden = false;
   const [best] = hints;
   const share = Math.round(100 * best.probability);
-  byId("say").textContent = `${view.opponent} would ${best.text} here (${share} %).`;
+  byId("say").textContent = `${view.opponent} would ${best.text} here (${share}\u00a0%).`;
 });
 
 // ---- Starting, and going on with a match after the page was reloaded ------------------------
@@ -271,6 +271,8 @@ async function begin() {
   for (const id of ["opponent", "replay-opponent"]) {
     byId(id).replaceChildren(...setup.opponents.map((name) => make("option", {}, name)));
   }
+  document.querySelector(`input[name=seat][value="${setup.seat}"]`).checked = true;
+  byId("seed").value = setup.seed ?? "";
   describeRules();
   const stored = sessionStorage.getItem(STORED);
   if (stored) {
