@@ -1,5 +1,6 @@
 """The page of the board in a real browser, against the command as a player starts it."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -38,10 +39,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def url():
-    """Address of the command's server; MINI games are over after four turns."""
-    command = [sys.executable, "-m", "lostcities_jax.play", "--port", "0", "--rules", "mini"]
+@contextlib.contextmanager
+def served(rules):
+    """Address of the command's server."""
+    command = [sys.executable, "-m", "lostcities_jax.play", "--port", "0", "--rules", rules]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
@@ -51,6 +52,13 @@ def url():
             yield re.search(r"http://127\.0\.0\.1:\d+/", line)[0]
         finally:
             server.terminate()
+
+
+@pytest.fixture(scope="module")
+def url():
+    """The board of MINI, whose games are over after four turns."""
+    with served("mini") as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +77,16 @@ def page(browser, url, tmp_path):
     """The page as somebody sees it who comes for the first time; downloads go to `tmp_path`."""
     downloads = {"behavior": "allow", "downloadPath": str(tmp_path)}
     browser.execute_cdp_cmd("Browser.setDownloadBehavior", downloads)
-    browser.get(url)
-    browser.execute_script("sessionStorage.clear()")
-    browser.refresh()
+    open_first(browser, url)
     yield browser
     assert browser.get_log("browser") == []  # no error in the console
     assert not browser.find_element(By.ID, "banner").is_displayed()
+
+
+def open_first(page, url):
+    page.get(url)
+    page.execute_script("sessionStorage.clear()")
+    page.refresh()
 
 
 def until(page, condition):
@@ -115,20 +127,46 @@ def scores(page):
     )
 
 
-def test_a_whole_match_is_played_by_clicking_and_saved(page, tmp_path):
+def click_in_sight(page, element):
+    """Scrolls the table, of which a low window shows a part, and clicks."""
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    element.click()
+
+
+def click_through_round(page):
+    """Plays to the end of the round: the first card where it may be played, else discarded."""
+    turns = 0
+    while not buttons(page, "[data-key=next], [data-key=again]"):
+        buttons(page, ".held")[0].click()
+        targets = buttons(page, "#near .column") or buttons(page, "#middle .column")
+        assert len(targets) == 1
+        click_in_sight(page, targets[0])
+        until(page, lambda: buttons(page, "[data-key=deck]"))
+        click_in_sight(page, one(page, "[data-key=deck]"))
+        until(page, lambda: buttons(page, ".held, [data-key=next], [data-key=again]"))
+        turns += 1
+    return turns
+
+
+def test_a_classic_game_is_played_by_clicking(page, tmp_path):
+    with served("classic") as url:
+        open_first(page, url)
+        begin(page, rounds=1)
+        assert click_through_round(page) >= 22  # 44 cards in the deck, two players
+        ((own, other), _) = scores(page)
+        assert f"the match, {own} : {other}." in said(page)
+        one(page, "#export").click()
+        until(page, (tmp_path / "games.jsonl").exists)
+    assert verify_file(tmp_path / "games.jsonl").finished == 1
+
+
+def test_a_match_of_three_rounds_is_played_by_clicking_and_saved(page, tmp_path):
     begin(page)
     for number in (1, 2, 3):
-        while not buttons(page, "[data-key=next], [data-key=again]"):
-            buttons(page, ".held")[0].click()
-            # Where the card may be played, click its expedition; else its pile.
-            targets = buttons(page, "#near .column") or buttons(page, "#middle .column")
-            assert len(targets) == 1
-            targets[0].click()
-            until(page, lambda: buttons(page, "[data-key=deck]"))
-            one(page, "[data-key=deck]").click()
-            until(page, lambda: buttons(page, ".held, [data-key=next], [data-key=again]"))
+        click_through_round(page)
         assert page.find_elements(By.CSS_SELECTOR, "#far .small-hand .back") == []
-        assert f"{scores(page)[number - 1][0]} : {scores(page)[number - 1][1]}" in said(page)
+        own, other = scores(page)[number - 1]
+        assert f"{own} : {other}" in said(page)
         if number < 3:
             one(page, "[data-key=next]").click()
             until(page, lambda: buttons(page, ".held"))
