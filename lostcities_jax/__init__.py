@@ -1,10 +1,12 @@
 """Lockstep Deep CFR for the card game Lost Cities, in JAX.
 
 The names below are the game itself: pure functions on fixed-shape arrays for one game, to
-be batched with `jax.vmap` and compiled with `jax.jit`. Training and evaluation are the
-commands `python -m lostcities_jax.train`, `... .evaluate` and `... .rate`.
+be batched with `jax.vmap` and compiled with `jax.jit`; and pictures of it, made on the host.
+Training, evaluation, rating and a board to play on are the commands `python -m
+lostcities_jax.train`, `... .evaluate`, `... .rate` and `... .play`.
 """
 
+from lostcities_jax.drawing import Picture, picture, to_svg, to_text
 from lostcities_jax.engine import (
     card_half_step,
     current_player,
@@ -24,6 +26,7 @@ __all__ = [
     "MINI",
     "SIX_COLORS",
     "InfoState",
+    "Picture",
     "Rules",
     "State",
     "card_half_step",
@@ -36,7 +39,10 @@ __all__ = [
     "legal_mask",
     "observe",
     "pack",
+    "picture",
     "scores",
     "step",
+    "to_svg",
+    "to_text",
     "unpack",
 ]

@@ -137,6 +137,35 @@ class RateArguments:
     json: _File = None
 
 
+@checked
+@dataclasses.dataclass(frozen=True)
+class PlayArguments:
+    """Play against an agent on a page of a local server, or in the terminal.
+
+    Attributes:
+      agent: name of a bot, or checkpoint (run folder, its checkpoints folder or one checkpoint).
+      text: play in the terminal; needs no server.
+      host: address or name to listen on; 0.0.0.0 lets other machines in.
+      port: port to listen on; 0 for any free one.
+      open: open the page in a browser.
+      rules: rules of matches against bots; a checkpoint brings its own.
+      policy: strategy a checkpoint plays: its average network, the exact average of the
+        iterates it kept, or that of its last iteration.
+      seat: 0 to start the first round, 1 to let the agent start.
+      seed: seed of the match; a random one by default.
+    """
+
+    agent: Annotated[_Name, tyro.conf.Positional, tyro.conf.arg(metavar="[AGENT]")] = "balanced"
+    text: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    host: Annotated[str, Field(min_length=1, max_length=253)] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8421
+    open: bool = False
+    rules: _Rules = None
+    policy: _Policy = None
+    seat: Annotated[int, Field(ge=0, le=1)] = 0
+    seed: Seed | None = None
+
+
 def parse_train(
     argv: Sequence[str], default: Config | None = None, prog: str = "lostcities-train"
 ) -> TrainArguments:
@@ -199,6 +228,21 @@ def parse_rate(argv: Sequence[str], prog: str = "lostcities-rate") -> RateArgume
     return validated(RateArguments, given)
 
 
+def parse_play(argv: Sequence[str], prog: str = "lostcities-play") -> PlayArguments:
+    """Parse the play command's flags; `--help` prints them and exits with 0.
+
+    Args:
+      argv: arguments without the program's name.
+      prog: the command as the help names it.
+
+    Raises:
+      UserError: for an unknown flag, a missing value or a value that is not allowed.
+    """
+    _help_if_asked(argv, prog, PlayArguments())
+    kinds = config_keys(PlayArguments)
+    return validated(PlayArguments, _read_flags(argv, kinds, positional="agent"))
+
+
 def _minutes(value: Any) -> float | None:
     if value is None:
         return None
@@ -237,8 +281,10 @@ def _read_flags(
     for flag, values in groups:
         key, negated = _find_key(flag, flags)
         if positional and typing.get_origin(kinds[key]) is not tuple:
-            loose += values[1:]
-            values = values[:1]
+            is_bare = kinds[key] is bool and values[:1] and values[0] not in _TRUTH_VALUES
+            own = 0 if is_bare else 1
+            loose += values[own:]
+            values = values[:own]
         given[key] = _read_value(flag, kinds[key], values, negated)
     if loose and positional:
         given[positional] = _read_value(positional.upper(), kinds[positional], loose, False)
@@ -292,7 +338,7 @@ def _read_value(flag: str, kind: Any, values: list[str], negated: bool) -> Any:
     if len(values) != 1:
         got = shown(" ".join(values)) if values else "missing"
         raise UserError(f"the value of {flag} is {got}; allowed: one value")
-    return parse_scalar(values[0]) if kind in (int, float) else values[0]
+    return parse_scalar(values[0]) if kind in (int, int | None, float) else values[0]
 
 
 def _flag(key: str) -> str:

@@ -1,4 +1,4 @@
-"""The format of recorded games, one JSON object a line, and its strict reader.
+"""The format of recorded games, one JSON object a line: its writer and its strict reader.
 
 The format is stable, so that games recorded by any other engine can be fed in. `replay`
 checks the play.
@@ -124,6 +124,31 @@ def parse_game(line: str) -> RecordedGame:
         players=_parse_players(record["players"]) if "players" in record else None,
         plies=_whole_number("plies", record["plies"]) if "plies" in record else None,
     )
+
+
+def format_game(game: RecordedGame) -> str:
+    """One line of a replay file, without its end; `parse_game` reads it back as an equal game."""
+    record: dict[str, Any] = {"rules": dataclasses.asdict(game.rules)}
+    if game.players is not None:
+        record["players"] = game.players
+    record["deck"] = [_card_values(game.rules, card) for card in game.deck]
+    record["moves"] = [move_values(game.rules, move) for move in game.moves]
+    record |= {"finished": game.finished, "scores": game.scores}
+    if game.plies is not None:
+        record["plies"] = game.plies
+    return json.dumps(record, separators=(",", ":"))
+
+
+def move_values(rules: Rules, move: Move) -> list[str | int]:
+    """A move as the format has it, such as ["play", 2, 5] or ["draw", "deck"]."""
+    if move.card is not None:
+        return [move.kind, *_card_values(rules, move.card)]
+    return [move.kind, "deck" if move.pile is None else move.pile]
+
+
+def _card_values(rules: Rules, card: int) -> list[int]:
+    color, face = divmod(card, rules.faces)
+    return [color, printed_face(rules, face)]
 
 
 def _parse_json(line: str) -> Any:

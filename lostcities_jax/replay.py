@@ -5,13 +5,13 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from lostcities_jax.cards import printed_face
 from lostcities_jax.recording import (
     Move,
     RecordedGame,
     ReplayError,
+    move_values,
     parse_game,
     replay_error,
     show,
@@ -46,10 +46,23 @@ def move_action(game: Game, move: Move) -> int:
     Raises:
       ReplayError: if the move is not legal now.
     """
-    legal = {_legal_move(game, action): action for action in reversed(game.legal_actions())}
+    legal = {action_move(game, action): action for action in reversed(game.legal_actions())}
     if move not in legal:
         raise ReplayError(f"{_show_move(game.rules, move)}; allowed: {_allowed(game, move, legal)}")
     return legal[move]
+
+
+def action_move(game: Game, action: int) -> Move:
+    """A legal action of the player to act as it is recorded."""
+    hand = game.rules.hand
+    cards = game.hands[game.player]
+    if action < hand:
+        return Move("play", card=cards[action])
+    if action < 2 * hand:
+        return Move("discard", card=cards[action - hand])
+    if action == 2 * hand:
+        return Move("draw")
+    return Move("draw", pile=action - 2 * hand - 1)
 
 
 def verify_game(game: RecordedGame) -> None:
@@ -59,16 +72,25 @@ def verify_game(game: RecordedGame) -> None:
       ReplayError: for a deck that is not the cards of the game, an illegal move, a move after
         the end, or a wrong `finished`, `scores` or `plies`.
     """
+    _check_outcome(game, play_moves(game.rules, game.deck, game.moves))
+
+
+def play_moves(rules: Rules, deck: Sequence[int], moves: Sequence[Move]) -> Game:
+    """The game that a deck and moves from the first one on lead to.
+
+    Raises:
+      ReplayError: for a deck that is not the cards of the game, or an illegal move.
+    """
     try:
-        state = Game(game.rules, game.deck)
+        game = Game(rules, deck)
     except ValueError as error:
         raise ReplayError(str(error)) from None
-    for number, move in enumerate(game.moves, start=1):
+    for number, move in enumerate(moves, start=1):
         try:
-            state.step(move_action(state, move))
+            game.step(move_action(game, move))
         except ReplayError as error:
             raise ReplayError(f"move {number} is {error}") from None
-    _check_outcome(game, state)
+    return game
 
 
 def verify_file(path: str | os.PathLike[str]) -> ReplaySummary:
@@ -125,18 +147,6 @@ def _decode(path: str | os.PathLike[str], number: int, line: bytes) -> str:
         ) from None
 
 
-def _legal_move(game: Game, action: int) -> Move:
-    hand = game.rules.hand
-    cards = game.hands[game.player]
-    if action < hand:
-        return Move("play", card=cards[action])
-    if action < 2 * hand:
-        return Move("discard", card=cards[action - hand])
-    if action == 2 * hand:
-        return Move("draw")
-    return Move("draw", pile=action - 2 * hand - 1)
-
-
 def _allowed(game: Game, move: Move, legal: Mapping[Move, int]) -> str:
     if game.is_over:
         return "none, the game is over"
@@ -166,10 +176,7 @@ def _check_outcome(game: RecordedGame, state: Game) -> None:
 
 
 def _show_move(rules: Rules, move: Move) -> str:
-    if move.card is not None:
-        color, face = divmod(move.card, rules.faces)
-        return show([move.kind, color, printed_face(rules, face)])
-    return show([move.kind, "deck" if move.pile is None else move.pile])
+    return show(move_values(rules, move))
 
 
 def _show_path(path: str | os.PathLike[str]) -> str:

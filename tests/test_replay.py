@@ -13,6 +13,7 @@ from lostcities_jax.recording import (
     Move,
     RecordedGame,
     ReplayError,
+    format_game,
     parse_game,
 )
 from lostcities_jax.reference import Game
@@ -272,6 +273,16 @@ VALUE_CORRUPTIONS = [
 def test_bad_value_is_named(record, change, message):
     change(record)
     assert message in error_of(verify, record)
+
+
+@pytest.mark.parametrize("number", range(len(LINES)))
+def test_a_written_game_is_the_one_read(number):
+    game = parse_game(LINES[number])
+    line = format_game(game)
+    assert parse_game(line) == game
+    written, read = json.loads(line), json.loads(LINES[number])
+    assert written["rules"].pop("max_turns") == DEFAULT_MAX_TURNS
+    assert written == read
 
 
 def test_missing_card_is_named(record):
