@@ -4,24 +4,28 @@ import dataclasses
 import json
 import pathlib
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import rich.console
 
 from lostcities_jax.bots import BOTS
 from lostcities_jax.cli import EvaluateArguments, parse_evaluate
+from lostcities_jax.compile_clock import CompileClock
 from lostcities_jax.devices import select_devices
 from lostcities_jax.errors import UserError, run_command, shown
 from lostcities_jax.evaluation.agents import Agent, Mixture
-from lostcities_jax.evaluation.exactness import ExactResult, exact_result
+from lostcities_jax.evaluation.exactness import exact_result
 from lostcities_jax.evaluation.loading import load_agents, load_game, load_policy
 from lostcities_jax.evaluation.matches import MatchResult, evaluate
+from lostcities_jax.evaluation.search import search_agent
 from lostcities_jax.evaluation.tables import print_exact, print_results
 from lostcities_jax.exact.tree import build_tree
 from lostcities_jax.games.game import Game
 from lostcities_jax.recording import ReplayError
 from lostcities_jax.replay import verify_file
-from lostcities_jax.rules import PRESETS
+from lostcities_jax.rules import PRESETS, Rules
 
 PROG = "python -m lostcities_jax.evaluate"
 
@@ -34,13 +38,14 @@ def main(argv: Sequence[str]) -> int:
         return 0
     assert arguments.agent is not None
     game = None if arguments.agent in BOTS else load_game(arguments.agent)
-    results: list[MatchResult | ExactResult] = []
+    records: list[dict[str, Any]] = []
     if game is not None and game.all_deals is not None:
-        results.append(_exact(game, load_policy(arguments.agent, arguments.policy)))
+        agent = load_policy(arguments.agent, arguments.policy)
+        records.append(_exact(game, _as_asked(agent, game.rules, arguments)))
     if game is None or game.rules is not None:
-        results += _play(arguments)
+        records += _play(arguments)
     if arguments.json is not None:
-        _write(arguments.json, results)
+        _write(arguments.json, records)
     return 0
 
 
@@ -56,31 +61,59 @@ def _verify(path: pathlib.Path) -> None:
     )
 
 
-def _exact(game: Game, agent: Agent | Mixture) -> ExactResult:
+def _as_asked(
+    agent: Agent | Mixture, rules: Rules | None, arguments: EvaluateArguments
+) -> Agent | Mixture:
+    """The agent, with the search that was asked for."""
+    if not arguments.search.worlds:
+        return agent
+    if rules is None:
+        raise UserError(f"search.worlds in a checkpoint of {agent.name}; allowed: of lost_cities")
+    if isinstance(agent, Mixture):
+        raise UserError("policy is 'iterates'; allowed with search.worlds: average, current")
+    return search_agent(rules, agent, arguments.search, arguments.batch_width, arguments.seed)
+
+
+def _exact(game: Game, agent: Agent | Mixture) -> dict[str, Any]:
     """Exact figures of an agent in a game that is small enough for them."""
     result = exact_result(build_tree(game), agent)
     print_exact(rich.console.Console(), game.name, [result])
-    return result
+    return dataclasses.asdict(result)
 
 
-def _play(arguments: EvaluateArguments) -> list[MatchResult]:
+def _play(arguments: EvaluateArguments) -> list[dict[str, Any]]:
     assert arguments.agent is not None
     select_devices(arguments.devices)
     wanted = PRESETS[arguments.rules] if arguments.rules else None
     names = (arguments.agent, *arguments.against)
     rules, (agent, *opponents) = load_agents(names, arguments.policy, wanted)
-    results = []
-    for result in evaluate(
-        rules, agent, opponents, arguments.games, arguments.batch_width, arguments.seed
+    agent = _as_asked(agent, rules, arguments)
+    results, times = [], []
+    for result, seconds in _timed(
+        evaluate(rules, agent, opponents, arguments.games, arguments.batch_width, arguments.seed)
     ):
         print(f"played {agent.name} against {result.opponent}", file=sys.stderr, flush=True)
         results.append(result)
+        times.append({"milliseconds_per_decision": 1000 * seconds / result.decisions})
     print_results(rich.console.Console(), agent.name, results)
-    return results
+    if not arguments.search.worlds:
+        return [dataclasses.asdict(result) for result in results]
+    found = ", ".join(f"{value:.3g}" for time in times for value in time.values())
+    print(f"milliseconds of each decision with search, row by row: {found}")
+    return [dataclasses.asdict(result) | time for result, time in zip(results, times, strict=True)]
 
 
-def _write(path: pathlib.Path, results: Sequence[MatchResult | ExactResult]) -> None:
-    text = json.dumps([dataclasses.asdict(result) for result in results], indent=2)
+def _timed(matches: Iterable[MatchResult]) -> Iterator[tuple[MatchResult, float]]:
+    """Results with the seconds that each took, without compiling."""
+    clock = CompileClock()
+    started, compiled = time.perf_counter(), clock.seconds
+    for result in matches:
+        yield result, time.perf_counter() - started - (clock.seconds - compiled)
+        started, compiled = time.perf_counter(), clock.seconds
+
+
+def _write(path: pathlib.Path, records: Sequence[dict[str, Any]]) -> None:
+    text = json.dumps(records, indent=2)
     try:
         path.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
