@@ -38,10 +38,14 @@ def main(argv: Sequence[str]) -> int:
         return 0
     assert arguments.agent is not None
     game = None if arguments.agent in BOTS else load_game(arguments.agent)
+    if game is not None and game.rules is None and arguments.search.worlds:
+        raise UserError(f"search.worlds with a checkpoint of {game.name}; allowed: Lost Cities")
     records: list[dict[str, Any]] = []
     if game is not None and game.all_deals is not None:
         agent = load_policy(arguments.agent, arguments.policy)
-        records.append(_exact(game, _as_asked(agent, game.rules, arguments)))
+        if game.rules is not None:
+            agent = _as_asked(agent, game.rules, arguments)
+        records.append(_exact(game, agent))
     if game is None or game.rules is not None:
         records += _play(arguments)
     if arguments.json is not None:
@@ -61,17 +65,13 @@ def _verify(path: pathlib.Path) -> None:
     )
 
 
-def _as_asked(
-    agent: Agent | Mixture, rules: Rules | None, arguments: EvaluateArguments
-) -> Agent | Mixture:
+def _as_asked(agent: Agent | Mixture, rules: Rules, asked: EvaluateArguments) -> Agent | Mixture:
     """The agent, with the search that was asked for."""
-    if not arguments.search.worlds:
+    if not asked.search.worlds:
         return agent
-    if rules is None:
-        raise UserError(f"search.worlds in a checkpoint of {agent.name}; allowed: of lost_cities")
     if isinstance(agent, Mixture):
         raise UserError("policy is 'iterates'; allowed with search.worlds: average, current")
-    return search_agent(rules, agent, arguments.search, arguments.batch_width, arguments.seed)
+    return search_agent(rules, agent, asked.search, asked.batch_width, asked.seed)
 
 
 def _exact(game: Game, agent: Agent | Mixture) -> dict[str, Any]:
@@ -88,19 +88,21 @@ def _play(arguments: EvaluateArguments) -> list[dict[str, Any]]:
     names = (arguments.agent, *arguments.against)
     rules, (agent, *opponents) = load_agents(names, arguments.policy, wanted)
     agent = _as_asked(agent, rules, arguments)
-    results, times = [], []
+    results, costs = [], []
     for result, seconds in _timed(
         evaluate(rules, agent, opponents, arguments.games, arguments.batch_width, arguments.seed)
     ):
         print(f"played {agent.name} against {result.opponent}", file=sys.stderr, flush=True)
         results.append(result)
-        times.append({"milliseconds_per_decision": 1000 * seconds / result.decisions})
+        costs.append(1000 * seconds / result.decisions)
     print_results(rich.console.Console(), agent.name, results)
     if not arguments.search.worlds:
         return [dataclasses.asdict(result) for result in results]
-    found = ", ".join(f"{value:.3g}" for time in times for value in time.values())
-    print(f"milliseconds of each decision with search, row by row: {found}")
-    return [dataclasses.asdict(result) | time for result, time in zip(results, times, strict=True)]
+    print(f"milliseconds a decision, row by row: {', '.join(f'{cost:.3g}' for cost in costs)}")
+    return [
+        dataclasses.asdict(result) | {"milliseconds_per_decision": cost}
+        for result, cost in zip(results, costs, strict=True)
+    ]
 
 
 def _timed(matches: Iterable[MatchResult]) -> Iterator[tuple[MatchResult, float]]:

@@ -230,7 +230,7 @@ class SearchConfig:
     worlds: Annotated[int, Field(ge=0, le=4096)] = 0
     actions: Annotated[int, Field(ge=2, le=80)] = 8
     depth: CountOrZero = 0
-    margin: Weight = 1.0
+    margin: Weight = 2.0
     play: Literal["greedy", "sampled"] = "greedy"
 
     def __post_init__(self):

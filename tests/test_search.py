@@ -3,6 +3,7 @@
 import copy
 import functools
 import itertools
+import json
 from collections import Counter
 
 import jax
@@ -10,8 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lostcities_jax import evaluate
+from lostcities_jax.cli import EvaluateArguments
+from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.evaluation import search as search_module
-from lostcities_jax.evaluation.agents import Agent
+from lostcities_jax.evaluation.agents import Agent, Mixture
 from lostcities_jax.evaluation.search import Trials, choose, search_agent, try_actions
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.reference import Game
@@ -247,3 +251,22 @@ def test_the_best_of_the_actions_that_pass_the_bar_is_taken():
     assert choose(trials([[0, 0, 0], sure, best, wild, untried], tried), 1.0) == 9
     assert choose(trials([[0, 0, 0], sure, best, wild, untried], tried), 0.0) == 10
     assert choose(trials([[5, 5, 5], sure, best]), 0.0) == 7
+
+
+def test_evaluate_searches_as_asked_and_records_the_time_of_a_decision(tmp_path, capsys):
+    file = tmp_path / "results.json"
+    argv = ["noisy", "--rules", "mini", "--against", "random", "--games", "8", "--batch-width", "8"]
+    search = ["--search.worlds", "2", "--search.actions", "2", "--search.margin", "0"]
+    assert run_command(evaluate.main, [*argv, *search, "--json", str(file)]) == 0
+    output, (result,) = capsys.readouterr().out, json.loads(file.read_text())
+    assert result["opponent"] == "random"
+    assert result["milliseconds_per_decision"] > 0
+    assert f"row by row: {result['milliseconds_per_decision']:.3g}\n" in output
+    assert "noisy with search, 8 games a row" in output
+
+
+def test_a_mixture_has_no_search():
+    mixture = Mixture("iterates", (UNIFORM,), np.ones(1))
+    asked = EvaluateArguments("run", search=SearchConfig(worlds=2))
+    with pytest.raises(UserError, match="'iterates'; allowed with search"):
+        evaluate._as_asked(mixture, MINI, asked)
