@@ -148,7 +148,7 @@ def try_actions(
     played = game
     if search.depth:
         own_turns = jnp.uint16(min(NUM_PLAYERS * search.depth + 1, rules.max_turns))
-        played, starts = limited(game), _Limited(starts, infos.turn[lane] + own_turns)
+        played, starts = _limited(game), _Limited(starts, infos.turn[lane] + own_turns)
     start_keys, count = world_keys[lane, world], is_start.sum(dtype=jnp.int32)
     payoffs = play_on(played, play, width, starts, count, lambda index: start_keys[index])
     payoffs = jnp.zeros_like(payoffs).at[order].set(payoffs).reshape(shape)
@@ -160,8 +160,8 @@ def choose(trials: Trials, margin: float) -> jax.Array:
     """The action of the best mean payoff, or the policy's own; int32[B].
 
     An action replaces the policy's own only if its mean gain in the same worlds is more than
-    `margin` of its own standard errors. Payoffs are whole points, so the sums are exact, and do
-    not depend on the order of addition. One point squared is added to the squared deviations,
+    `margin` of its own standard errors. Payoffs are whole points, so sums below 2^24 are exact and
+    do not depend on the order of addition. One point squared is added to the squared deviations,
     since a few equal gains do not prove that the gain is always the same.
     """
     worlds = trials.payoffs.shape[-1]
@@ -209,7 +209,7 @@ class _Limited(NamedTuple):
     stop: jax.Array
 
 
-def limited(game: Game) -> Game:
+def _limited(game: Game) -> Game:
     """The same game over `_Limited` states."""
 
     def is_terminal(limited: _Limited) -> jax.Array:
