@@ -15,9 +15,18 @@ from typing import Annotated, Any, Literal
 import tyro
 from pydantic import Field
 
-from lostcities_jax.config import config_keys, config_value, load_config, validated, with_values
+from lostcities_jax.config import config_keys, config_value, load_config, with_values
 from lostcities_jax.errors import UserError, nearest, shown
-from lostcities_jax.settings import BatchWidth, Config, Devices, Games, Opponent, Seed, checked
+from lostcities_jax.settings import (
+    BatchWidth,
+    Config,
+    Devices,
+    Games,
+    Opponent,
+    SearchConfig,
+    Seed,
+    checked,
+)
 from lostcities_jax.strict_yaml import parse_scalar
 
 Preset = Literal["classic", "six_colors", "mini"]
@@ -82,9 +91,10 @@ class EvaluateArguments:
       against: opponents, each a checkpoint or the name of a bot.
       games: games per opponent, even so that both seats play each deal.
       seed: seed of the deals and of every draw of the agents.
-      batch_width: games played in lockstep.
+      batch_width: games played in lockstep, and rollouts of a search.
       policy: strategy a checkpoint plays: its average network, the exact average of the
         iterates it kept, or that of its last iteration; by default the average if there is one.
+      search: search of AGENT at play time.
       rules: rules of matches between bots; a checkpoint brings its own.
       devices: auto (all GPUs, else one CPU device for each core), gpu, or cpu:N.
       replay: show this recorded game instead.
@@ -97,6 +107,7 @@ class EvaluateArguments:
     seed: Seed = 0
     batch_width: BatchWidth = 1024
     policy: _Policy = None
+    search: SearchConfig = dataclasses.field(default_factory=SearchConfig)
     rules: _Rules = None
     devices: Devices = "auto"
     replay: _File = None
@@ -213,7 +224,11 @@ def parse_evaluate(argv: Sequence[str], prog: str = "lostcities-evaluate") -> Ev
     """
     _help_if_asked(argv, prog, EvaluateArguments())
     kinds = config_keys(EvaluateArguments)
-    arguments = validated(EvaluateArguments, _read_flags(argv, kinds, positional="agent"))
+    given = _read_flags(argv, kinds, positional="agent")
+    arguments = with_values(EvaluateArguments(), given)
+    idle = [key for key in given if key.startswith("search.") and key != "search.worlds"]
+    if idle and not arguments.search.worlds:
+        raise UserError(f"{idle[0]} without a search; allowed: with search.worlds of 2 and more")
     if (arguments.agent is None) == (arguments.replay is None):
         got = "missing" if arguments.agent is None else f"{shown(arguments.agent)} with --replay"
         either = "either AGENT, a checkpoint or bot named before --against, or --replay FILE"
@@ -225,7 +240,7 @@ def parse_rate(argv: Sequence[str], prog: str = "lostcities-rate") -> RateArgume
     """Parse the rate command's flags; as `parse_evaluate`."""
     _help_if_asked(argv, prog, RateArguments())
     given = _read_flags(argv, config_keys(RateArguments), positional="agents")
-    return validated(RateArguments, given)
+    return with_values(RateArguments(), given)
 
 
 def parse_play(argv: Sequence[str], prog: str = "lostcities-play") -> PlayArguments:
@@ -240,7 +255,7 @@ def parse_play(argv: Sequence[str], prog: str = "lostcities-play") -> PlayArgume
     """
     _help_if_asked(argv, prog, PlayArguments())
     kinds = config_keys(PlayArguments)
-    return validated(PlayArguments, _read_flags(argv, kinds, positional="agent"))
+    return with_values(PlayArguments(), _read_flags(argv, kinds, positional="agent"))
 
 
 def _minutes(value: Any) -> float | None:

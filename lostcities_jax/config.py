@@ -86,17 +86,17 @@ def config_value(config: Config, key: str) -> Any:
     return functools.reduce(getattr, key.split("."), config)
 
 
-def with_values(config: Config, values: Mapping[str, Any]) -> Config:
-    """`config` with other values for some of `config_keys`, checked like a file's.
+def with_values(config: _T, values: Mapping[str, Any]) -> _T:
+    """A `checked` dataclass with other values for some of its `config_keys`, checked too.
 
     Raises:
       UserError: for a value that is not allowed.
     """
-    data = dataclasses.asdict(config)
+    data = dataclasses.asdict(typing.cast(Any, config))
     for key, value in values.items():
         *sections, name = key.split(".")
         functools.reduce(dict.__getitem__, sections, data)[name] = value
-    return config_from_dict(data)
+    return validated(type(config), data)
 
 
 @functools.cache

@@ -3,24 +3,28 @@
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import rich.console
 
 from lostcities_jax.bots import BOTS
 from lostcities_jax.cli import EvaluateArguments, parse_evaluate
+from lostcities_jax.compile_clock import CompileClock
 from lostcities_jax.devices import select_devices
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.evaluation.agents import Agent, Mixture
-from lostcities_jax.evaluation.exactness import ExactResult, exact_result
+from lostcities_jax.evaluation.exactness import exact_result
 from lostcities_jax.evaluation.loading import load_agents, load_game, load_policy
 from lostcities_jax.evaluation.matches import MatchResult, evaluate
+from lostcities_jax.evaluation.search import search_agent
 from lostcities_jax.evaluation.tables import print_exact, print_results, write_json
 from lostcities_jax.exact.tree import build_tree
 from lostcities_jax.games.game import Game
 from lostcities_jax.recording import ReplayError
 from lostcities_jax.replay import verify_file
-from lostcities_jax.rules import PRESETS
+from lostcities_jax.rules import PRESETS, Rules
 
 PROG = "python -m lostcities_jax.evaluate"
 
@@ -33,13 +37,18 @@ def main(argv: Sequence[str]) -> int:
         return 0
     assert arguments.agent is not None
     game = None if arguments.agent in BOTS else load_game(arguments.agent)
-    results: list[MatchResult | ExactResult] = []
+    if game is not None and game.rules is None and arguments.search.worlds:
+        raise UserError(f"search.worlds with a checkpoint of {game.name}; allowed: Lost Cities")
+    records: list[dict[str, Any]] = []
     if game is not None and game.all_deals is not None:
-        results.append(_exact(game, load_policy(arguments.agent, arguments.policy)))
+        agent = load_policy(arguments.agent, arguments.policy)
+        if game.rules is not None:
+            agent = _as_asked(agent, game.rules, arguments)
+        records.append(_exact(game, agent))
     if game is None or game.rules is not None:
-        results += _play(arguments)
+        records += _play(arguments)
     if arguments.json is not None:
-        write_json(arguments.json, [dataclasses.asdict(result) for result in results])
+        write_json(arguments.json, records)
     return 0
 
 
@@ -55,27 +64,53 @@ def _verify(path: pathlib.Path) -> None:
     )
 
 
-def _exact(game: Game, agent: Agent | Mixture) -> ExactResult:
+def _as_asked(agent: Agent | Mixture, rules: Rules, asked: EvaluateArguments) -> Agent | Mixture:
+    """The agent, with the search that was asked for."""
+    if not asked.search.worlds:
+        return agent
+    if isinstance(agent, Mixture):
+        raise UserError("policy is 'iterates'; allowed with search.worlds: average, current")
+    return search_agent(rules, agent, asked.search, asked.batch_width, asked.seed)
+
+
+def _exact(game: Game, agent: Agent | Mixture) -> dict[str, Any]:
     """Exact figures of an agent in a game that is small enough for them."""
     result = exact_result(build_tree(game), agent)
     print_exact(rich.console.Console(), game.name, [result])
-    return result
+    return dataclasses.asdict(result)
 
 
-def _play(arguments: EvaluateArguments) -> list[MatchResult]:
+def _play(arguments: EvaluateArguments) -> list[dict[str, Any]]:
     assert arguments.agent is not None
     select_devices(arguments.devices)
     wanted = PRESETS[arguments.rules] if arguments.rules else None
     names = (arguments.agent, *arguments.against)
     rules, (agent, *opponents) = load_agents(names, arguments.policy, wanted)
-    results = []
-    for result in evaluate(
-        rules, agent, opponents, arguments.games, arguments.batch_width, arguments.seed
+    agent = _as_asked(agent, rules, arguments)
+    results, costs = [], []
+    for result, seconds in _timed(
+        evaluate(rules, agent, opponents, arguments.games, arguments.batch_width, arguments.seed)
     ):
         print(f"played {agent.name} against {result.opponent}", file=sys.stderr, flush=True)
         results.append(result)
+        costs.append(1000 * seconds / result.decisions)
     print_results(rich.console.Console(), agent.name, results)
-    return results
+    if not arguments.search.worlds:
+        return [dataclasses.asdict(result) for result in results]
+    print(f"milliseconds a decision, row by row: {', '.join(f'{cost:.3g}' for cost in costs)}")
+    return [
+        dataclasses.asdict(result) | {"milliseconds_per_decision": cost}
+        for result, cost in zip(results, costs, strict=True)
+    ]
+
+
+def _timed(matches: Iterable[MatchResult]) -> Iterator[tuple[MatchResult, float]]:
+    """Results with the seconds that each took, without compiling."""
+    clock = CompileClock()
+    started, compiled = time.perf_counter(), clock.seconds
+    for result in matches:
+        yield result, time.perf_counter() - started - (clock.seconds - compiled)
+        started, compiled = time.perf_counter(), clock.seconds
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def play_match(
 
         def decide(decision: Decision) -> tuple[jax.Array, jax.Array]:
             phase = game.phases[decision.phase]
-            action = _act(match.policies[phase.player], players[phase.player], decision, phase.head)
+            action = act(match.policies[phase.player], players[phase.player], decision, phase.head)
             return action, decision.live & match.is_marked(phase.head, action)
 
         keys = episode_keys(key, first + before.episode)
@@ -110,8 +110,8 @@ def play_match(
     return jax.lax.while_loop(lambda carry: carry[0].active.any(), cycle, (lanes, marks, played))[2]
 
 
-def _act(policy: Policy, player: Player, decision: Decision, head: int) -> jax.Array:
-    """Each lane's action, sampled or greedy; int32[B]."""
+def act(policy: Policy, player: Player, decision: Decision, head: int) -> jax.Array:
+    """Each lane's action by a policy, sampled or greedy; int32[B]."""
     probabilities = policy(player.params, decision.info, decision.legal, head)
     best = jax.nn.one_hot(probabilities.argmax(-1), probabilities.shape[-1])
     return sample_action(jnp.where(player.greedy, best, probabilities), decision.uniform)

@@ -269,6 +269,33 @@ class EvaluationConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class SearchConfig:
+    """Search at play time, over the most probable actions of a policy.
+
+    Attributes:
+      worlds: hidden cards dealt anew for each decision; 0 for no search.
+      actions: how many of the most probable legal actions are tried in each of them.
+      depth: own turns played after that of the decision, before the score as it stands; 0 for
+        play to the end.
+      margin: standard errors by which an action must beat the policy's own to replace it.
+      play: whether rollouts take the policy's most probable actions, or sample.
+    """
+
+    worlds: Annotated[int, Field(ge=0, le=4096)] = 0
+    actions: Annotated[int, Field(ge=2, le=80)] = 8
+    depth: CountOrZero = 0
+    margin: Weight = 2.0
+    play: Literal["greedy", "sampled"] = "greedy"
+
+    def __post_init__(self):
+        if self.worlds == 1:
+            raise ValueError(
+                "search.worlds is 1; allowed: 0 for no search, or 2 and more, since one world "
+                "has no standard error"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
     """Checkpoints of the run.
 

@@ -53,7 +53,13 @@ TINY = {
     "breakdown": f"{SMALL_NETWORK} --width 4 --turns 2 --traversals-per-lane 2 --repeats 1",
     "host_transfers": "--width 8 --traversals 8 --steps 1 --factor 2 --devices cpu:1",
 }
-UNTRIED = ("tabular", "schedulers", "small_games", "variance")  # they take long even when tiny
+UNTRIED = (
+    "tabular",
+    "schedulers",
+    "small_games",
+    "variance",
+    "search",
+)  # they take long even when tiny
 WITH_LIMIT = {"traversal", "memory", "learner"}  # in every row
 
 

@@ -18,7 +18,7 @@ from lostcities_jax.cli import (
 from lostcities_jax.config import config_keys, config_value, dump_config, with_values
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.rules import PRESETS
-from lostcities_jax.settings import Config
+from lostcities_jax.settings import Config, SearchConfig
 
 
 def error_of(*argv, parse=parse_train):
@@ -224,7 +224,8 @@ def test_the_presets_of_the_flags_are_those_of_the_rules():
 def test_every_flag_of_evaluate_sets_its_field():
     argv = (
         "runs/a --against noisy runs/b --games 10 --seed 3 --batch-width 64 --policy current "
-        "--rules mini --devices 2 --json out.json"
+        "--rules mini --devices 2 --json out.json --search.worlds 32 --search.actions 4 "
+        "--search.depth 2 --search.margin 2 --search.play sampled"
     )
     assert parse_evaluate(argv.split()) == EvaluateArguments(
         agent="runs/a",
@@ -233,6 +234,7 @@ def test_every_flag_of_evaluate_sets_its_field():
         seed=3,
         batch_width=64,
         policy="current",
+        search=SearchConfig(worlds=32, actions=4, depth=2, margin=2.0, play="sampled"),
         rules="mini",
         devices="2",
         json=pathlib.Path("out.json"),
@@ -296,6 +298,17 @@ def test_a_replay_needs_no_agent():
         ("me --policy avrage", ["policy is 'avrage'", "'current'", "mean 'average'?"]),
         ("me --rules six-colors", ["rules is 'six-colors'", "'mini'", "mean 'six_colors'?"]),
         ("me --rules None", ["rules is 'None'", "'classic'"]),
+        ("me --search.worlds 1", ["search.worlds is 1; allowed: 0 for no search, or 2 and more"]),
+        ("me --search.worlds 5000", ["search.worlds is 5000", "at most 4096"]),
+        ("me --search.worlds 4 --search.actions 1", ["search.actions is 1", "at least 2"]),
+        ("me --search.worlds 4 --search.depth -1", ["search.depth is -1", "at least 0"]),
+        ("me --search.worlds 4 --search.margin nan", ["search.margin is 'nan'", "a number"]),
+        (
+            "me --search.worlds 4 --search.play gready",
+            ["search.play is 'gready'", "mean 'greedy'?"],
+        ),
+        ("me --search.margin 2", ["search.margin without a search", "search.worlds of 2 and more"]),
+        ("me --search.world 4", ["'--search.world' is no flag", "mean '--search.worlds'?"]),
         ("me --devices=", ["devices is ''", "1 or more characters"]),
         ("me --json \udc80", ["no JSON value"]),
     ],

@@ -90,6 +90,11 @@ def test_a_checkpoint_of_poker_is_no_opponent_in_lost_cities(kuhn_run, capsys):
     assert "plays kuhn; allowed in a match: lost_cities" in error
 
 
+def test_poker_has_no_search(kuhn_run, capsys):
+    error = one_line_error(evaluate.main, [kuhn_run, "--search.worlds", "4"], capsys)
+    assert "search.worlds with a checkpoint of Kuhn poker; allowed: Lost Cities" in error
+
+
 def test_the_server_trains_as_the_lockstep_traversal_does(kuhn_config, kuhn_run, tmp_path):
     folder = tmp_path / "run"
     arguments = ["--config", str(kuhn_config), "--run-dir", str(folder)]

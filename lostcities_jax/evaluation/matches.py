@@ -55,6 +55,11 @@ class MatchResult:
     play_rate: float
     pile_draw_rate: float
 
+    @property
+    def decisions(self) -> float:
+        """Decisions of the first agent in all games, which has half of them."""
+        return self.games * self.mean_plies / NUM_PLAYERS
+
     def metrics(self, section: str) -> Mapping[str, float]:
         """Its figures under `<section>/<opponent>/<greedy or sampled>/...`."""
         prefix = f"{section}/{self.opponent}/{'greedy' if self.greedy else 'sampled'}"

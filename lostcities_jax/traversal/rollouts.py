@@ -2,6 +2,7 @@
 
 A traversal only notes where it cut a path. When all have ended, the noted games are played to
 their ends by a fixed policy, several times each, and the mean payoff is the path's value.
+`play_on` is the part of that which needs no traversal: a search at play time uses it too.
 """
 
 from collections.abc import Callable
@@ -75,8 +76,6 @@ def play_out(
       cuts: where to start.
       key: `fold_in(key, traversal)` gives each traversal's key. Not consumed.
     """
-    anywhere = game._replace(in_step=False)  # a path may be cut in any phase
-    quota = cuts.count * copies
 
     def keys_of(episode: jax.Array) -> jax.Array:
         cut = episode // copies
@@ -85,18 +84,49 @@ def play_out(
             keys = jax.vmap(jax.random.fold_in)(keys, part)
         return keys
 
-    def decide(decision: Decision) -> tuple[jax.Array, None]:
+    def decide(decision: Decision) -> jax.Array:
         head = game.phases[decision.phase].head
-        return sample_action(policy(decision.info, decision.legal, head), decision.uniform), None
+        return sample_action(policy(decision.info, decision.legal, head), decision.uniform)
+
+    payoffs = play_on(game, decide, width, cuts.state, cuts.count, keys_of, copies)
+    return payoffs.reshape(-1, copies).mean(-1)
+
+
+def play_on(
+    game: Game,
+    decide: Callable[[Decision], jax.Array],
+    width: int,
+    starts: GameState,
+    count: jax.Array,
+    keys_of: Callable[[jax.Array], jax.Array],
+    copies: int = 1,
+) -> jax.Array:
+    """Player 0's payoffs in games played to their ends from given states.
+
+    Args:
+      game: the game.
+      decide: both players' actions of a decision. int32[B].
+      width: lanes.
+      starts: states in any phase, batched over Q.
+      count: how many of them to start from, the first ones. int32[].
+      keys_of: `int32[B] -> key[B]`, the keys of games by their index.
+      copies: games from each start.
+
+    Returns:
+      float32[Q * copies], the copies of a start side by side; 0 behind those of `count`.
+    """
+    anywhere = game._replace(in_step=False)  # starts may be in any phase
+    quota = count * copies
 
     def cycle(carry: tuple[Lanes, jax.Array]) -> tuple[Lanes, jax.Array]:
         before, payoffs = carry
-        lanes, _ = play_cycle(anywhere, before, keys_of(before.episode), decide)
+        keys = keys_of(before.episode)
+        lanes, _ = play_cycle(anywhere, before, keys, lambda decision: (decide(decision), None))
         at = jnp.where(before.active & ~lanes.active, before.episode, len(payoffs))
         payoffs = payoffs.at[at].set(jax.vmap(game.value)(lanes.state), mode="drop")
-        return refill(lanes, cuts.state, quota, copies), payoffs
+        return refill(lanes, starts, quota, copies), payoffs
 
-    lanes = fill_lanes(cuts.state, quota, width, copies)
-    payoffs = jnp.zeros((len(cuts.number) * copies,), jnp.float32)
-    _, payoffs = jax.lax.while_loop(lambda c: c[0].active.any(), cycle, (lanes, payoffs))
-    return payoffs.reshape(-1, copies).mean(-1)
+    lanes = fill_lanes(starts, quota, width, copies)
+    places = len(jax.tree.leaves(starts)[0]) * copies
+    payoffs = jnp.zeros((places,), jnp.float32)
+    return jax.lax.while_loop(lambda c: c[0].active.any(), cycle, (lanes, payoffs))[1]
