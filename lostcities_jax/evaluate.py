@@ -11,6 +11,7 @@ import rich.console
 
 from lostcities_jax.bots import BOTS
 from lostcities_jax.cli import EvaluateArguments, parse_evaluate
+from lostcities_jax.compile_cache import use_compile_cache
 from lostcities_jax.compile_clock import CompileClock
 from lostcities_jax.devices import select_devices
 from lostcities_jax.errors import UserError, run_command
@@ -82,6 +83,7 @@ def _exact(game: Game, agent: Agent | Mixture) -> dict[str, Any]:
 
 def _play(arguments: EvaluateArguments) -> list[dict[str, Any]]:
     assert arguments.agent is not None
+    use_compile_cache()
     select_devices(arguments.devices)
     wanted = PRESETS[arguments.rules] if arguments.rules else None
     names = (arguments.agent, *arguments.against)

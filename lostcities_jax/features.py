@@ -23,7 +23,7 @@ class Features(NamedTuple):
     """Network inputs of one info state, all of order one.
 
     Attributes:
-      cards: where the cards of each colour are. float32[..., C, 6 (R + 1)].
+      cards: where the cards of each colour are. float32[..., C, 7 (R + 1)].
       columns: what the cards of each colour amount to. float32[..., C, 2 (R + 1) + 11].
       table: deck, turn, phase and scores. float32[..., 5].
     """
@@ -44,6 +44,7 @@ def encode(rules: Rules, info: InfoState) -> Features:
     copies = along_last(np.array([max(rules.wagers, 1)] + [1] * rules.ranks, np.float32), hand.ndim)
     cards = [
         hand / copies,
+        column_counts(rules, info.own_known) / copies,
         column_counts(rules, info.other_known) / copies,
         column_counts(rules, own) / copies,
         column_counts(rules, other) / copies,
@@ -135,4 +136,4 @@ class FeatureSizes(NamedTuple):
 
 def feature_sizes(rules: Rules) -> FeatureSizes:
     """Last dimension of each part of `Features`."""
-    return FeatureSizes(cards=6 * rules.faces, columns=2 * rules.faces + 11, table=5)
+    return FeatureSizes(cards=7 * rules.faces, columns=2 * rules.faces + 11, table=5)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from lostcities_jax.cards import EMPTY
 from lostcities_jax.engine import hand_columns
-from lostcities_jax.rules import Rules
+from lostcities_jax.rules import NUM_PLAYERS, Rules
 from lostcities_jax.state import State
 
 
@@ -63,11 +63,22 @@ def observe(state: State, player: int) -> InfoState:
 
 
 def observe_open(rules: Rules, state: State, player: int) -> InfoState:
-    """What `player` would know if the other hand lay open: the input of a critic.
+    """What `player`, who draws next, could know of all cards: the input of a critic.
 
-    A policy must never see it; the order of the deck stays hidden here too.
+    The whole other hand is known. What the other player knows of the own hand is no news then;
+    in its place are the cards that will come to `player` if nobody draws from a pile: the rest
+    goes to the other. A policy must never see any of it. A critic may, as the deal comes before
+    all actions: the luck of the draw is then in its values, and not in what is left of returns
+    when these are taken away.
     """
-    return observe(state, player)._replace(other_known=hand_columns(rules, state.hands[1 - player]))
+    next_card = state.deck.shape[-1] - state.deck_left.astype(jnp.int32)
+    place = jnp.arange(state.deck.shape[-1]) - next_card
+    is_own = (place >= 0) & (place % NUM_PLAYERS == 0)
+    to_come = jnp.where(is_own, state.deck, jnp.uint8(EMPTY))
+    return observe(state, player)._replace(
+        own_known=hand_columns(rules, to_come),
+        other_known=hand_columns(rules, state.hands[1 - player]),
+    )
 
 
 def _layout(rules: Rules) -> dict[str, tuple[tuple[int, ...], type]]:

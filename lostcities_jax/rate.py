@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import rich.console
 
 from lostcities_jax.cli import RateArguments, parse_rate
+from lostcities_jax.compile_cache import use_compile_cache
 from lostcities_jax.devices import select_devices
 from lostcities_jax.errors import run_command
 from lostcities_jax.evaluation.loading import load_field
@@ -31,6 +32,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _play(arguments: RateArguments) -> Standings:
+    use_compile_cache()
     select_devices(arguments.devices)
     wanted = PRESETS[arguments.rules] if arguments.rules else None
     field = (*arguments.agents, *arguments.bots)

@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 
 from lostcities_jax import run_folder, run_state
 from lostcities_jax.cli import check_overrides, parse_train
+from lostcities_jax.compile_cache import use_compile_cache
 from lostcities_jax.compile_clock import CompileClock
 from lostcities_jax.devices import select_devices
 from lostcities_jax.errors import run_command
@@ -36,6 +37,7 @@ def main(argv: Sequence[str]) -> int:
         assert arguments.run_dir is not None
         config = run_folder.reopen(arguments.run_dir)
         check_overrides(arguments, config)
+    use_compile_cache()
     clock = CompileClock()
     mesh = select_devices(config.devices)
     game = make_game(config.game, config.rules)

@@ -160,13 +160,16 @@ def test_info_states_do_not_tell_hidden_cards(name):
 
 
 @pytest.mark.parametrize("name", GAMES)
-def test_the_open_view_adds_the_other_hand_and_no_card_to_come(name):
+def test_the_open_view_adds_the_other_hand_and_no_order_of_the_cards_to_come(name):
     game = make_game(name, MINI)
     for k, states, _, decides, _, info in playout(name)[0]:
         opened = np.asarray(batched(name, "observe_open", k)(states))
         changed = np.any(opened != info, axis=-1)
         if name == "lost_cities":
-            deck = np.flip(states.deck, axis=-1)  # other cards to come, the same hands
+            deck = states.deck.copy()  # the next two cards of either player change places
+            for lane, left in enumerate(states.deck_left):
+                own = deck[lane, len(deck[lane]) - left :: 2]
+                own[:2] = own[:2][::-1].copy()
             later = states._replace(deck=deck)
         else:
             player = game.phases[k].player

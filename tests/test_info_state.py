@@ -286,9 +286,13 @@ def expected_features(game: Game, player: int) -> tuple[list, list, list]:
     for color in range(rules.colors):
         own, others = game.expeditions[player][color], game.expeditions[other][color]
         pile = game.piles[color]
-        held, known = (
+        held, shown, known = (
             [face for card in hand for c, face in [divmod(card, rules.faces)] if c == color]
-            for hand in (game.hands[player], game.known[other].elements())
+            for hand in (
+                game.hands[player],
+                game.known[player].elements(),
+                game.known[other].elements(),
+            )
         )
         playable = [face for face in held if is_open(own, face)]
         tops = [pile[-1:] == [face] for face in faces]
@@ -296,7 +300,7 @@ def expected_features(game: Game, player: int) -> tuple[list, list, list]:
             [
                 *[
                     place.count(face) / copies[face]
-                    for place in (held, known, own, others, pile)
+                    for place in (held, shown, known, own, others, pile)
                     for face in faces
                 ],
                 *tops,

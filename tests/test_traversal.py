@@ -311,19 +311,23 @@ def test_the_critic_is_taught_the_return_or_its_own_value_of_the_next_decision()
                 assert float(none[k].child_returns[cycle, lane, action]) == pytest.approx(expected)
 
 
-def test_open_info_states_show_the_other_hand_and_nothing_of_the_deck():
+def test_open_info_states_show_the_other_hand_and_the_cards_to_come():
+    """Player 0 draws next: of the rest of the deck, every other card from the first is its own."""
     game = lost_cities(SMALL)
     state = game.deal(jax.random.key(0))
     position = reference.Game(SMALL, [int(card) for card in state.deck])
     open_info = unpack(SMALL, game.observe_open(state, 0))
-    shown = np.asarray(column_bits(SMALL, open_info.other_known)[1]).sum()
-    wagers = np.asarray(column_bits(SMALL, open_info.other_known)[0]).sum()
-    other = position.hands[1]
-    assert wagers == sum(card % SMALL.faces == 0 for card in other)
-    assert shown == sum(card % SMALL.faces != 0 for card in other)
-    rest = state.deck[2 * SMALL.hand :][::-1]
-    shuffled = state._replace(deck=jnp.concatenate([state.deck[: 2 * SMALL.hand], rest]))
-    np.testing.assert_array_equal(game.observe_open(state, 0), game.observe_open(shuffled, 0))
+    rest = [int(card) for card in state.deck[2 * SMALL.hand :]]
+    for columns, cards in (
+        (open_info.other_known, position.hands[1]),
+        (open_info.own_known, rest[::2]),
+    ):
+        wagers, numbers = (np.asarray(bits) for bits in column_bits(SMALL, columns))
+        for color in range(SMALL.colors):
+            faces = sorted(c % SMALL.faces for c in cards if c // SMALL.faces == color)
+            assert wagers[color].sum() == faces.count(0)
+            assert (np.flatnonzero(numbers[color]) + 1).tolist() == [f for f in faces if f]
+    assert unpack(SMALL, game.observe(state, 0)).own_known.sum() == 0
 
 
 def test_the_standing_of_an_info_state_is_the_score_difference_of_its_mover():

@@ -8,6 +8,7 @@ import webbrowser
 from collections.abc import Sequence
 
 from lostcities_jax.cli import PlayArguments, parse_play
+from lostcities_jax.compile_cache import use_compile_cache
 from lostcities_jax.errors import UserError, run_command, shown
 from lostcities_jax.play.match import ROUNDS, start_match
 from lostcities_jax.play.opponents import Opponents, compile_policies, load_opponents
@@ -22,6 +23,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs the command; raises UserError for whatever the user can mend."""
     arguments = parse_play(argv, prog=PROG)
     rules = PRESETS[arguments.rules] if arguments.rules else None
+    use_compile_cache()
     if arguments.text:
         opponents = load_opponents(arguments.agent, arguments.policy, rules)
         _play_text(opponents, arguments)
