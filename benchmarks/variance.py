@@ -27,17 +27,12 @@ from lostcities_jax.settings import (
     Config,
     Count,
     CriticConfig,
-    EvaluationConfig,
-    LearnerConfig,
-    MemoryConfig,
-    NetworkConfig,
     Seed,
-    TraversalConfig,
     checked,
 )
-from lostcities_jax.solvers.deep_cfr import DeepCfrState, make_deep_cfr
 from lostcities_jax.solvers.opponents import SeatParams, traversal_policy
 from lostcities_jax.solvers.remembering import ESTIMATORS
+from lostcities_jax.solvers.self_play import SelfPlayState, make_self_play
 from lostcities_jax.traversal.critic import baselines
 from lostcities_jax.traversal.lockstep import Seat, traverse
 from lostcities_jax.traversal.plan import Plan
@@ -82,7 +77,7 @@ class _Setup:
     config: Config
     game: Game
     network: Network
-    state: DeepCfrState
+    state: SelfPlayState
 
 
 def main(argv: Sequence[str]) -> None:
@@ -108,30 +103,22 @@ def _row(preset: str, sampling: str, estimator: str, figures: dict[str, float]) 
 
 def _trained(flags: Flags, rules: Rules) -> _Setup:
     is_small = rules.max_turns <= _BRANCHING_TURNS
+    scale = 4.0 if is_small else 30.0
     config = Config(
         seed=flags.seed,
         iterations=flags.iterations,
         rules=rules,
-        network=NetworkConfig(),
-        traversal=TraversalConfig(),
-        critic=CriticConfig(
-            trace=0.0 if is_small else 0.9, steps=200, target_scale=4.0 if is_small else 30.0
-        ),
-        memory=MemoryConfig(200_000, 200_000),
-        learner=LearnerConfig(target_scale=4.0 if is_small else 30.0),
-        evaluation=EvaluationConfig(every=0),
+        critic=CriticConfig(trace=0.0 if is_small else 0.9, steps=200, target_scale=scale),
     )
     game = lost_cities(rules)
     network = make_network(game, **dataclasses.asdict(config.network))
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",))
-    solver = make_deep_cfr(config, game, network, mesh)
-    state = solver.init()
+    steps = make_self_play(config, game, network, mesh)
+    state = steps.init()
     for iteration in range(1, flags.iterations + 1):
-        for player in (0, 1):
-            batch = solver.traverse(state, player, iteration)
-            state = solver.remember(state, player, iteration, batch)
-            state, _ = solver.fit_advantage(state, player, iteration)
-            state, _ = solver.fit_critic(state, player, iteration)
+        state = steps.remember(state, iteration, steps.play(state, iteration))
+        state, _ = steps.fit_policy(state, iteration)
+        state, _ = steps.fit_critic(state, iteration)
     return _Setup(config, game, network, state)
 
 
@@ -140,7 +127,6 @@ def _measure(flags: Flags, setup: _Setup, branches: int) -> dict[str, dict[str, 
     game, width = setup.game, 256
     plan = Plan(width, flags.traversals, branches, has_critic=True)
     seats = _seats(flags, setup)
-    assert setup.state.critic is not None
     critic = setup.state.critic.params
     key = jax.random.key(flags.seed + 1)
     whole = _targets(setup, plan, None)(seats, critic, key, None)
@@ -176,10 +162,10 @@ def _within(copies: int, target: np.ndarray, legal: np.ndarray, traversal: np.nd
 
 
 def _seats(flags: Flags, setup: _Setup) -> tuple[Seat, Seat]:
-    params = [SeatParams(learner.params, jnp.asarray(False)) for learner in setup.state.advantage]
+    params = SeatParams(setup.state.policy.params, jnp.asarray(False))
     return (
-        Seat(params[0], jnp.float32(flags.epsilon), jnp.asarray(True)),
-        Seat(params[1], jnp.float32(0.0), jnp.asarray(False)),
+        Seat(params, jnp.float32(flags.epsilon), jnp.asarray(True)),
+        Seat(params, jnp.float32(0.0), jnp.asarray(False)),
     )
 
 

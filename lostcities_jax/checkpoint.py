@@ -20,7 +20,7 @@ from lostcities_jax.errors import UserError, shown
 from lostcities_jax.rules import Rules
 
 FOLDER = "checkpoints"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1 had networks of other inputs
 _TEMPORARY = "*.orbax-checkpoint-tmp*"
 _PATHS = "a run folder, its checkpoints folder, or one checkpoint"
 

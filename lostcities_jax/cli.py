@@ -52,6 +52,7 @@ class TrainArguments:
       run_dir: folder of the run.
       resume: continue the run in `run_dir`.
       max_minutes: stop after the iteration in which these are over; None for no limit.
+      profile: trace one iteration.
       overrides: dotted keys whose values were given: by flag, or all of them with `--config`.
     """
 
@@ -59,6 +60,7 @@ class TrainArguments:
     run_dir: pathlib.Path | None = None
     resume: bool = False
     max_minutes: float | None = None
+    profile: bool = False
     overrides: tuple[str, ...] = ()
 
 
@@ -71,12 +73,14 @@ class _Flags:
       run_dir: folder of the run.
       resume: continue the run in --run-dir with its own settings.
       max_minutes: stop and save after the iteration in which these are over; no limit without.
+      profile: write a JAX trace of this process's second iteration to the run folder.
     """
 
     config: _File = None
     run_dir: Annotated[pathlib.Path | None, tyro.conf.arg(metavar="DIR")] = None
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     max_minutes: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
+    profile: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     settings: Annotated[Config, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Config)
 
 
@@ -192,12 +196,13 @@ def parse_train(
     """
     default = default or Config()
     _help_if_asked(argv, prog, _Flags(settings=default))
-    own = {"config": str, "run_dir": str, "resume": bool, "max_minutes": float}
+    own = {"config": str, "run_dir": str, "resume": bool, "max_minutes": float, "profile": bool}
     given = _read_flags(argv, own | config_keys())
     path = given.pop("config", None)
     run_dir = given.pop("run_dir", None)
     resume = given.pop("resume", False)
     max_minutes = _minutes(given.pop("max_minutes", None))
+    profile = given.pop("profile", False)
     if resume and run_dir is None:
         raise UserError("--resume needs --run-dir, the folder of the run to continue")
     base = default if path is None else load_config(path)
@@ -206,6 +211,7 @@ def parse_train(
         run_dir=None if run_dir is None else pathlib.Path(run_dir),
         resume=resume,
         max_minutes=max_minutes,
+        profile=profile,
         overrides=tuple(given) if path is None else tuple(config_keys()),
     )
 

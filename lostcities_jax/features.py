@@ -33,6 +33,7 @@ class Features(NamedTuple):
     table: jax.Array
 
 
+@jax.named_scope("encode")
 def encode(rules: Rules, info: InfoState) -> Features:
     """Encodes info states with any leading lanes; takes the fields of `unpack`."""
     hand = hand_counts(rules, info.hand)

@@ -77,6 +77,7 @@ def fill_lanes(initial: GameState, quota: jax.Array | int, width: int, copies: i
     return refill(lanes, initial, quota, copies)
 
 
+@jax.named_scope("refill")
 def refill(lanes: Lanes, initial: GameState, quota: jax.Array | int, copies: int = 1) -> Lanes:
     """Starts the next episodes in the inactive lanes, in lane order, while any are left.
 
@@ -124,6 +125,7 @@ def play_cycle(
     return lanes._replace(state=state, cycle=lanes.cycle + 1, active=live), records
 
 
+@jax.named_scope("observe")
 def look(game: Game, state: GameState, k: int, live: jax.Array, uniform: jax.Array) -> Decision:
     """What the movers of phase `k` see in the lanes that are `live` and have it to decide."""
     if not game.in_step:
@@ -138,6 +140,7 @@ def look(game: Game, state: GameState, k: int, live: jax.Array, uniform: jax.Arr
     )
 
 
+@jax.named_scope("engine")
 def move(
     game: Game,
     state: GameState,

@@ -90,6 +90,7 @@ def size(memory: Memory) -> jax.Array:
     return jnp.where(high > 0, jnp.int32(memory.capacity), filled)
 
 
+@jax.named_scope("memory")
 def add(
     memory: Memory,
     block_at: Callable[[jax.Array], Block],
@@ -133,6 +134,7 @@ def add(
     return Memory(slots, _count(memory.seen, total))
 
 
+@jax.named_scope("draw")
 def draw_batch(memory: Memory, key: jax.Array, batch_size: int) -> Samples:
     """Samples drawn with replacement from the filled slots. Consumes `key`."""
     filled = jnp.maximum(size(memory), 1)

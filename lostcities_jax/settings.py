@@ -44,7 +44,7 @@ class NetworkConfig:
     """
 
     kind: Literal["mlp", "color_shared"] = "color_shared"
-    hidden: Annotated[int, Field(ge=1, le=16384)] = 64
+    hidden: Annotated[int, Field(ge=1, le=16384)] = 96
     layers: Annotated[int, Field(ge=1, le=64)] = 3
 
 
@@ -155,7 +155,7 @@ class CriticConfig:
       target_scale: points that make 1.0 of a target.
     """
 
-    steps: Count = 150
+    steps: Count = 120
     trace: Annotated[float, Field(ge=0, le=1)] = 0.9
     capacity: Count = 200_000
     target_scale: Positive = 30.0
@@ -166,11 +166,12 @@ class MemoryConfig:
     """Size of the reservoirs.
 
     Attributes:
-      advantage_capacity: samples each player's advantage memory holds.
+      advantage_capacity: samples each player's advantage memory holds; with bootstrapped
+        regrets or a policy gradient, samples of the newest batch.
       strategy_capacity: samples the strategy memory holds.
     """
 
-    advantage_capacity: Count = 500_000
+    advantage_capacity: Count = 200_000
     strategy_capacity: Count = 500_000
 
 
@@ -199,14 +200,14 @@ class LearnerConfig:
     batch_size: Count = 1024
     advantage_steps: Count = 100
     strategy_steps: Count = 500
-    learning_rate: Annotated[float, Field(gt=0, le=1)] = 2e-3
-    final_rate: Annotated[float, Field(ge=0, le=1)] = 1.0
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 1.5e-3
+    final_rate: Annotated[float, Field(ge=0, le=1)] = 0.05
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
     max_grad_norm: Positive = 1.0
     weighting: Literal["none", "lcfr", "dcfr"] = "lcfr"
     warm_start: bool = True
-    target_scale: Positive = 30.0
-    accumulation: Literal["reservoir", "bootstrap"] = "reservoir"
+    target_scale: Positive = 3.0
+    accumulation: Literal["reservoir", "bootstrap"] = "bootstrap"
     horizon: Count = 40
 
 
@@ -263,7 +264,7 @@ class EvaluationConfig:
       opponents: rule-based players to meet.
     """
 
-    every: CountOrZero = 15
+    every: CountOrZero = 50
     games: Games = 1000
     opponents: tuple[Opponent, ...] = typing.get_args(Opponent)
 
@@ -304,7 +305,7 @@ class CheckpointConfig:
       keep: newest checkpoints to keep.
     """
 
-    every: Count = 15
+    every: Count = 25
     keep: Count = 2
 
 
@@ -343,7 +344,7 @@ class Config:
     """
 
     seed: Seed = 0
-    iterations: Count = 45
+    iterations: Count = 150
     devices: Devices = "auto"
     solver: Literal["deep_cfr", "policy_gradient"] = "deep_cfr"
     game: Literal["lost_cities", "kuhn", "leduc"] = "lost_cities"

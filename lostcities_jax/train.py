@@ -65,7 +65,9 @@ def main(argv: Sequence[str]) -> int:
         should_stop = at_exit.enter_context(StopRequest(arguments.max_minutes, log.write))
         progress = at_exit.enter_context(Progress(log, config.iterations, done))
         measuring = RunEvaluation(config, game, network, log, progress.phase, rival)
-        run = Run(config, folder, game, solver, clock, metrics, progress, measuring)
+        run = Run(
+            config, folder, game, solver, clock, metrics, progress, measuring, arguments.profile
+        )
         done = train(run, state, done, should_stop)
         if done < config.iterations:
             log.write(

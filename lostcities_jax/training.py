@@ -21,6 +21,8 @@ from lostcities_jax.solvers.solver import Report, Solver
 from lostcities_jax.tracking import MetricsWriter, Progress
 from lostcities_jax.traversal.statistics import Statistics, depth_bin_size
 
+PROFILE = "profile"  # folder of the trace, for TensorBoard or xprof
+
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -34,6 +36,7 @@ class Run:
     metrics: MetricsWriter
     progress: Progress
     evaluation: RunEvaluation
+    profile: bool
 
 
 def train(run: Run, state: Any, done: int, should_stop: Callable[[], bool]) -> int:
@@ -49,7 +52,9 @@ def train(run: Run, state: Any, done: int, should_stop: Callable[[], bool]) -> i
       the iterations finished then; the newest checkpoint is of the last of them.
     """
     for iteration in range(done + 1, run.config.iterations + 1):
-        state, is_saved = _iterate(run, state, iteration)
+        is_traced = run.profile and iteration == done + 2  # the first one compiles
+        with jax.profiler.trace(run.folder / PROFILE) if is_traced else contextlib.nullcontext():
+            state, is_saved = _iterate(run, state, iteration)
         if should_stop():
             if not is_saved:
                 # As it is: what `prepare` fits must not depend on where a run was stopped.
@@ -158,7 +163,8 @@ class _Timer:
         """Times what runs inside, and shows the title meanwhile."""
         self._progress.phase(title)
         started, compiled = time.perf_counter(), self._clock.seconds
-        yield
+        with jax.profiler.TraceAnnotation(name):
+            yield
         spent = time.perf_counter() - started - (self._clock.seconds - compiled)
         self.seconds[name] = self.seconds.get(name, 0.0) + spent
 

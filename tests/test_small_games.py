@@ -23,7 +23,12 @@ network: {kind: mlp, hidden: 16, layers: 1}
 traversal: {batch_width: 16, traversals: 48, sampling: external, estimator: outcome}
 snapshots: {every: 1, slots: 2}
 memory: {advantage_capacity: 2000, strategy_capacity: 2000}
-learner: {batch_size: 64, advantage_steps: 20, strategy_steps: 40, target_scale: 1.0}
+learner:
+  accumulation: reservoir
+  batch_size: 64
+  advantage_steps: 20
+  strategy_steps: 40
+  target_scale: 1.0
 evaluation: {every: 1}
 checkpoint: {every: 1, keep: 3}
 """

@@ -118,3 +118,15 @@ def test_a_lock_that_cannot_be_written_is_one_line(tmp_path):
     absent = pathlib.Path(tmp_path / "none")
     with pytest.raises(UserError, match="cannot be written"), run_folder.locked(absent):
         pass
+
+
+def test_a_profile_holds_one_iteration_with_its_phases_and_scopes(tmp_path, capsys):
+    folder = tmp_path / "run"
+    argv = arguments(tmp_path, "--profile", "--iterations", "3")
+    assert run_command(train.main, argv) == 0
+    capsys.readouterr()
+    traces = list((folder / "profile").rglob("*.xplane.pb"))
+    assert len(traces) == 1
+    trace = traces[0].read_bytes()
+    for phase in (b"traversal", b"memory", b"policy_train", b"critic_train"):
+        assert phase in trace

@@ -18,7 +18,7 @@ devices: cpu:1
 network: {kind: color_shared, hidden: 8, layers: 2}
 traversal: {batch_width: 8, traversals: 16}
 memory: {advantage_capacity: 700, strategy_capacity: 700}
-learner: {batch_size: 32, advantage_steps: 5, strategy_steps: 5}
+learner: {batch_size: 32, advantage_steps: 5, strategy_steps: 5, accumulation: reservoir}
 critic: {steps: 5, capacity: 500}
 evaluation: {every: 0, games: 4, opponents: [random, balanced]}
 checkpoint: {every: 1, keep: 4}

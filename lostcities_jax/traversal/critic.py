@@ -15,6 +15,7 @@ from lostcities_jax.networks import Network
 from lostcities_jax.traversal.tape import Baseline, Rows, Tape
 
 
+@jax.named_scope("critic")
 def baselines(
     game: Game, critic: Network, params: object, tape: Tape, value_scale: float
 ) -> tuple[Baseline, ...]:

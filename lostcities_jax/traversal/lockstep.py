@@ -192,6 +192,7 @@ def _with_rollouts(game: Game, plan: Plan, tape: Tape, cuts: Cuts, key: jax.Arra
     return tape._replace(ends=tape.ends._replace(value=value))
 
 
+@jax.named_scope("policy")
 def decide(
     policy: TraversalPolicy,
     branches: int,

@@ -161,6 +161,7 @@ def blank_tape(game: Game, width: int, capacity: int, contents: Contents = PLAIN
     return Tape(rows, ends, jnp.int32(0))
 
 
+@jax.named_scope("tape")
 def append(tape: Tape, rows: tuple[Rows, ...], ends: Ends) -> Tape:
     """Writes one cycle behind the last; the caller checks the capacity."""
 
@@ -213,6 +214,7 @@ class Children(NamedTuple):
     later: jax.Array
 
 
+@jax.named_scope("sweep")
 def sweep(
     game: Game,
     tape: Tape,
