@@ -1,6 +1,7 @@
 """The train and evaluate commands from end to end, and what they promise about errors."""
 
 import json
+import pathlib
 import shutil
 
 import numpy as np
@@ -15,7 +16,7 @@ from lostcities_jax.tracking import read_metrics
 TINY = """
 iterations: 4
 devices: cpu:1
-network: {kind: color_shared, hidden: 8, layers: 2}
+network: {kind: mlp, hidden: 8, layers: 1}
 traversal: {batch_width: 8, traversals: 16}
 memory: {advantage_capacity: 700, strategy_capacity: 700}
 learner: {batch_size: 32, advantage_steps: 5, strategy_steps: 5, accumulation: reservoir}
@@ -216,7 +217,9 @@ def test_the_default_config_file_holds_the_defaults():
     assert load_config("configs/default.yaml") == Config()
 
 
-@pytest.mark.parametrize("name", ["default", "smoke", "classic_512x3", "gpu"])
+@pytest.mark.parametrize(
+    "name", sorted(path.stem for path in pathlib.Path("configs").glob("*.yaml"))
+)
 def test_shipped_configs_load(name):
     load_config(f"configs/{name}.yaml")
 
