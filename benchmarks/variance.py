@@ -6,6 +6,7 @@ estimator are taken from the same tapes.
 """
 
 import dataclasses
+import pathlib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -16,9 +17,11 @@ import numpy as np
 
 from benchmarks.fixtures import positions
 from benchmarks.harness import Measurement, Report, parse_flags
+from lostcities_jax import run_folder, run_state
 from lostcities_jax.cli import Preset
 from lostcities_jax.devices import select_devices
-from lostcities_jax.errors import run_command
+from lostcities_jax.errors import UserError, run_command
+from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.game import Game
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import Network, make_network
@@ -30,6 +33,7 @@ from lostcities_jax.settings import (
     Seed,
     checked,
 )
+from lostcities_jax.solvers.catalogue import make_solver
 from lostcities_jax.solvers.opponents import SeatParams, traversal_policy
 from lostcities_jax.solvers.remembering import ESTIMATORS
 from lostcities_jax.solvers.self_play import SelfPlayState, make_self_play
@@ -51,7 +55,9 @@ class Flags:
 
     Attributes:
       rules: rules of the games.
-      iterations: of training before anything is measured.
+      run: run of one network in both seats, whose policy and critic are measured as they are
+        saved; without one they are trained first.
+      iterations: of that training.
       traversals: traversals of player 0 for the variance of all targets.
       positions: positions whose first decision is sampled again and again.
       copies: traversals from each position.
@@ -61,6 +67,7 @@ class Flags:
     """
 
     rules: tuple[Preset, ...] = ("mini", "classic")
+    run: str = ""
     iterations: Count = 6
     traversals: Count = 2048
     positions: Count = 32
@@ -86,7 +93,7 @@ def main(argv: Sequence[str]) -> None:
     select_devices("auto")
     report = Report(NAME, "variance of regret targets, points squared", flags, argv)
     for preset in flags.rules:
-        setup = _trained(flags, PRESETS[preset])
+        setup = _saved(flags.run) if flags.run else _trained(flags, PRESETS[preset])
         can_branch = setup.config.rules.max_turns <= _BRANCHING_TURNS
         for sampling, branches in _SAMPLINGS.items():
             if branches < 2 or can_branch:
@@ -99,6 +106,19 @@ def _row(preset: str, sampling: str, estimator: str, figures: dict[str, float]) 
     settings = {"game": preset, "sampling": sampling, "estimator": estimator}
     variance = figures.pop("variance")
     return Measurement(settings=settings, unit="variance", rates=[variance], figures=figures)
+
+
+def _saved(run: str) -> _Setup:
+    """The newest checkpoint of a run."""
+    folder = pathlib.Path(run)
+    config = run_folder.reopen(folder)
+    game = make_game(config.game, config.rules)
+    network = make_network(game, **dataclasses.asdict(config.network))
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",))
+    state, _ = run_state.restore(config, folder, make_solver(config, game, network, mesh))
+    if not isinstance(state, SelfPlayState):
+        raise UserError(f"run is {run}, with a network for each seat; allowed: one for both")
+    return _Setup(config, game, network, state)
 
 
 def _trained(flags: Flags, rules: Rules) -> _Setup:

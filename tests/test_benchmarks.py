@@ -58,6 +58,7 @@ UNTRIED = (
     "schedulers",
     "small_games",
     "variance",
+    "ablation",
     "search",
 )  # they take long even when tiny
 WITH_LIMIT = {"traversal", "memory", "learner"}  # in every row
