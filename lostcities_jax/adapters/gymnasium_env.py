@@ -3,14 +3,14 @@
 Importing this registers `lostcities_jax/LostCities-v1` for `gymnasium.make`.
 """
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from lostcities_jax.adapters.extra import missing
 from lostcities_jax.adapters.views import largest_difference
 from lostcities_jax.errors import UserError, nearest, shown
-from lostcities_jax.evaluation.agents import Mixture
+from lostcities_jax.evaluation.agents import Agent, Mixture
 from lostcities_jax.evaluation.decisions import action_probabilities
 from lostcities_jax.evaluation.loading import load_agents
 from lostcities_jax.rules import Rules
@@ -36,7 +36,7 @@ class LostCitiesEnv(gymnasium.Env):
     game, costs as many points as no game can be lost by, and is named in `info["illegal"]`.
     """
 
-    metadata = {"render_modes": host.RENDER_MODES, "render_fps": 1}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": host.RENDER_MODES, "render_fps": 1}
 
     def __init__(
         self,
@@ -83,16 +83,12 @@ class LostCitiesEnv(gymnasium.Env):
         self._game = host.deal_game(self.rules, self.np_random)
         drawn = self.np_random.integers(2)
         self.seat = int(drawn) if self._seat is None else self._seat
-        draw = int(self.np_random.integers(2**31))
-        is_mixture = isinstance(self._opponent, Mixture)
-        self._playing = self._opponent.draw(1, draw)[0] if is_mixture else self._opponent
+        self._playing = self._draw_opponent(int(self.np_random.integers(2**31)))
         self._paid, self._over = 0, False
         self._let_opponent_move()
         return self._observed(), self._info()
 
-    def step(
-        self, action: int
-    ) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """Takes an action, and lets the opponent move until the agent is to act again.
 
         Raises:
@@ -101,7 +97,7 @@ class LostCitiesEnv(gymnasium.Env):
         if self._over:
             raise UserError("the game is over; allowed: reset")
         if not self.action_space.contains(action):
-            raise UserError(f"action is {shown(action)}; allowed: 0 to {self.action_space.n - 1}")
+            raise UserError(f"action is {shown(action)}; allowed: 0 to {self.rules.num_actions - 1}")
         if action not in self._game.legal_actions():
             return self._forfeit(int(action))
         self._game.step(int(action))
@@ -116,6 +112,12 @@ class LostCitiesEnv(gymnasium.Env):
     def render(self) -> str | None:
         """The picture in the render mode, as the agent sees the table."""
         return host.render(self._game, self.render_mode, view=self.seat)
+
+    def _draw_opponent(self, seed: int) -> Agent:
+        """Who plays this game: of a mixture, one of its agents."""
+        if isinstance(self._opponent, Mixture):
+            return self._opponent.draw(1, seed)[0]
+        return self._opponent
 
     def _let_opponent_move(self) -> None:
         while not self._game.is_over and self._game.player != self.seat:

@@ -66,12 +66,14 @@ class _Position(NamedTuple):
     """All that has happened; never changed, so that copies of a state share it.
 
     Attributes:
+      rules: the rule set.
       dealt: cards dealt so far, the hand of player 0 and then that of player 1.
       game: the reference game once all are dealt. The order of its deck means nothing.
       draws: whether the player to act has asked for a card of the deck.
       events: half-steps from the deal on.
     """
 
+    rules: Rules
     dealt: tuple[int, ...] = ()
     game: Game | None = None
     draws: bool = False
@@ -114,8 +116,7 @@ class LostCitiesState(pyspiel.State):
     def __init__(self, game: LostCitiesGame):
         """A state before the deal."""
         super().__init__(game)
-        self.rules = game.rules
-        self.position = _Position()
+        self.position = _Position(game.rules)
 
     def current_player(self) -> int:
         """The player to act, or chance."""
@@ -130,33 +131,35 @@ class LostCitiesState(pyspiel.State):
 
     def returns(self) -> list[float]:
         """The difference in points at the end, 0 before."""
-        if not self.is_terminal():
+        game = self.position.game
+        if game is None or not game.is_over:
             return [0.0, 0.0]
-        first, second = self.position.game.scores()
+        first, second = game.scores()
         return [float(first - second), float(second - first)]
 
     def chance_outcomes(self) -> list[tuple[int, float]]:
         """Every card that may come next, with its probability."""
-        weights = _chance_weights(self.rules, self.position)
+        weights = _chance_weights(self.position)
         total = sum(weights.values())
         return [(card, weight / total) for card, weight in weights.items()]
 
     def _legal_actions(self, player: int) -> list[int]:
-        return self.position.game.legal_actions()
+        game = self.position.game
+        return [] if game is None else game.legal_actions()
 
     def _apply_action(self, action: int) -> None:
         if self.is_chance_node():
-            self.position = _after_chance(self.rules, self.position, action)
+            self.position = _after_chance(self.position, action)
         else:
             self.position = _after_action(self.position, action)
 
     def _action_to_string(self, player: int, action: int) -> str:
         if player == pyspiel.PlayerId.CHANCE:
             return f"card {action}"
-        return _action_text(self.rules, action)
+        return _action_text(self.position.rules, action)
 
     def __str__(self) -> str:
-        return " | ".join(_remembered(self.rules, self.position, player) for player in _PLAYERS)
+        return " | ".join(_remembered(self.position, player) for player in _PLAYERS)
 
 
 class _Observer:
@@ -193,15 +196,15 @@ class _Observer:
         """What a player knows as text."""
         position = state.position
         if self.perfect_recall:
-            return _remembered(self.rules, position, player)
+            return _remembered(position, player)
         if position.game is None:
-            return f"dealt {list(_dealt_to(self.rules, position, player))}"
+            return f"dealt {list(_dealt_to(position, player))}"
         return to_text(self.rules, state_of(position.game), player)
 
     def _remember(self, position: _Position, player: int) -> None:
         actions = self.rules.num_actions
         self.tensor[player] = 1
-        for card in _dealt_to(self.rules, position, player):
+        for card in _dealt_to(position, player):
             self.tensor[NUM_PLAYERS + card] += 1
         rows = self.tensor[NUM_PLAYERS + self.types :].reshape(2 * self.rules.max_turns, -1)
         for row, event in zip(rows, position.events, strict=False):
@@ -214,20 +217,22 @@ class _Observer:
                 row[actions + 2 + event.card] = 1
 
 
-def _left(rules: Rules, position: _Position) -> Counter[int]:
+def _left(position: _Position) -> Counter[int]:
     """How many cards of each type chance may deal or draw."""
     if position.game is not None:
         return Counter(position.game.deck)
-    return Counter(all_cards(rules).tolist()) - Counter(position.dealt)
+    return Counter(all_cards(position.rules).tolist()) - Counter(position.dealt)
 
 
-def _chance_weights(rules: Rules, position: _Position) -> dict[int, int]:
+def _chance_weights(position: _Position) -> dict[int, int]:
     """Cards that chance may deal or draw next, in ascending order, by how often they come."""
-    left = _left(rules, position)
+    left = _left(position)
     if position.game is not None:
         return dict(sorted(left.items()))
-    begun = len(position.dealt) % rules.hand
-    return _deal_weights(left, position.dealt[len(position.dealt) - begun :], rules.hand - begun)
+    begun = len(position.dealt) % position.rules.hand
+    return _deal_weights(
+        left, position.dealt[len(position.dealt) - begun :], position.rules.hand - begun
+    )
 
 
 def _deal_weights(left: Counter[int], held: tuple[int, ...], missing: int) -> dict[int, int]:
@@ -255,29 +260,29 @@ def _deal_weights(left: Counter[int], held: tuple[int, ...], missing: int) -> di
     return weights
 
 
-def _after_chance(rules: Rules, position: _Position, card: int) -> _Position:
-    allowed = list(_chance_weights(rules, position))
+def _after_chance(position: _Position, card: int) -> _Position:
+    allowed = list(_chance_weights(position))
     if card not in allowed:
         raise ValueError(f"card {card} cannot come next; allowed: {allowed}")
     if position.game is None:
-        return _after_deal(rules, position._replace(dealt=(*position.dealt, card)))
+        return _after_deal(position._replace(dealt=(*position.dealt, card)))
     game = position.game.copy()
     game.deck.remove(card)
     game.deck.insert(0, card)
-    action = 2 * rules.hand
+    action = 2 * position.rules.hand
     event = _Event(game.player, action, card, is_public=False)
     game.step(action)
     return position._replace(game=game, draws=False, events=(*position.events, event))
 
 
-def _after_deal(rules: Rules, position: _Position) -> _Position:
+def _after_deal(position: _Position) -> _Position:
     """The position with a game, if both hands are there."""
-    if len(position.dealt) < NUM_PLAYERS * rules.hand:
+    if len(position.dealt) < NUM_PLAYERS * position.rules.hand:
         return position
-    hands = [_dealt_to(rules, position, player) for player in _PLAYERS]
+    hands = [_dealt_to(position, player) for player in _PLAYERS]
     in_turn = [card for pair in zip(*hands, strict=True) for card in pair]
-    deck = [*in_turn, *_left(rules, position).elements()]
-    return position._replace(game=Game(rules, deck))
+    deck = [*in_turn, *_left(position).elements()]
+    return position._replace(game=Game(position.rules, deck))
 
 
 def _after_action(position: _Position, action: int) -> _Position:
@@ -297,16 +302,16 @@ def _after_action(position: _Position, action: int) -> _Position:
     return position._replace(game=game, events=(*position.events, event))
 
 
-def _dealt_to(rules: Rules, position: _Position, player: int) -> tuple[int, ...]:
-    return position.dealt[player * rules.hand : (player + 1) * rules.hand]
+def _dealt_to(position: _Position, player: int) -> tuple[int, ...]:
+    return position.dealt[player * position.rules.hand :][: position.rules.hand]
 
 
-def _remembered(rules: Rules, position: _Position, player: int) -> str:
+def _remembered(position: _Position, player: int) -> str:
     """Everything a player has seen and done, in order."""
-    parts = [f"player {player} dealt {list(_dealt_to(rules, position, player))}"]
+    parts = [f"player {player} dealt {list(_dealt_to(position, player))}"]
     for event in position.events:
         own = event.player == player
-        action = _action_text(rules, event.action, with_slot=own)
+        action = _action_text(position.rules, event.action, with_slot=own)
         card = f" {event.card}" if own or event.is_public else ""
         parts.append(f"{event.player}: {action}{card}")
     return "; ".join(parts)

@@ -4,7 +4,7 @@ As in PettingZoo's own games, `env` ends the game for an illegal action at the m
 `raw_env` refuses it with an error.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class raw_env(AECEnv):  # noqa: N801, PettingZoo's name for it
     ends is truncated and scores as it stands. Pictures show both hands.
     """
 
-    metadata = {
+    metadata: ClassVar[dict[str, Any]] = {
         "render_modes": host.RENDER_MODES,
         "name": "lost_cities_v1",
         "is_parallelizable": False,

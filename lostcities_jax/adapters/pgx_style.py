@@ -199,4 +199,5 @@ def _stacked(images: list[str]) -> str:
         own_width, height = map(int, re.findall(r'viewBox="0 0 (\d+) (\d+)"', image)[0])
         parts.append(image.replace("<svg ", f'<svg y="{y}" ', 1))
         y, width = y + height, max(width, own_width)
-    return f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{y}">{"".join(parts)}</svg>'
+    size = f'width="{width}" height="{y}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(parts)}</svg>'
