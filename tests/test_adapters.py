@@ -18,7 +18,6 @@ from open_spiel.python.algorithms.external_sampling_mccfr import AverageType, Ex
 from pettingzoo.test import api_test, render_test, seed_test
 from pgx._src import api_test as pgx_api
 
-from lostcities_jax import engine
 from lostcities_jax.adapters import gymnasium_env, openspiel, pettingzoo_env, pgx_style
 from lostcities_jax.adapters.views import largest_difference
 from lostcities_jax.cards import all_cards
@@ -123,7 +122,6 @@ def test_an_illegal_pgx_action_ends_the_game_at_the_movers_cost(compiled, action
     init, step = compiled(MINI)
     state = step(init(jax.random.key(0)), jnp.int32(action))
     assert state.terminated and not state.truncated
-    # No column is worth more than (2 + 3 - 4) * 2 + 2 = 4, or less than -4 * 2; two colours.
     assert state.rewards.tolist() == [-24, 24]
     assert state.legal_action_mask.all()
     assert not step(state, jnp.int32(0)).rewards.any()
@@ -446,23 +444,13 @@ def test_information_states_of_open_spiel_remember_all_and_no_more(history_ids, 
     assert len(history_ids) == len(tree.histories.legal)
 
 
-@pytest.mark.parametrize("turns", [2, 3])
-def test_uniform_play_is_worth_and_loses_the_same_to_open_spiel(turns):
-    rules = dataclasses.replace(MINI, max_turns=turns)  # MINI itself takes half a minute
-    game = pyspiel.load_game(openspiel.GAME_TYPE.short_name, dataclasses.asdict(rules))
-    uniform = pyspiel.UniformRandomPolicy(game)
-    tree = build_tree(make_game("lost_cities", rules))
-    table = uniform_table(tree)
-    value, _ = pyspiel.expected_returns(game.new_initial_state(), uniform, -1, False)
-    assert value == pytest.approx(expected_value(tree, table), abs=1e-6)
-    exploitability = pyspiel.exploitability(game, uniform)
-    assert exploitability == pytest.approx(nash_conv(tree, table) / 2, abs=1e-6)
-
-
-def test_uniform_play_of_mini_is_worth_the_same_to_open_spiel(spiel_mini, tree):
+def test_uniform_play_is_worth_and_loses_the_same_to_open_spiel(spiel_mini, tree):
     uniform = pyspiel.UniformRandomPolicy(spiel_mini)
+    table = uniform_table(tree)
     value, _ = pyspiel.expected_returns(spiel_mini.new_initial_state(), uniform, -1, False)
-    assert value == pytest.approx(expected_value(tree, uniform_table(tree)), abs=1e-6)
+    assert value == pytest.approx(expected_value(tree, table), abs=1e-6)
+    exploitability = pyspiel.exploitability(spiel_mini, uniform)
+    assert exploitability == pytest.approx(nash_conv(tree, table) / 2, abs=1e-6)
 
 
 def test_mccfr_of_open_spiel_learns_the_game(spiel_mini, tree, history_ids):
@@ -486,7 +474,7 @@ def average_table(solver, tree, history_ids):
     return table
 
 
-# The extra
+# What they share
 
 
 @pytest.mark.parametrize(
@@ -504,8 +492,7 @@ def test_an_import_without_the_extra_names_it_in_one_line(module, package, monke
 
 
 def test_the_price_of_an_illegal_action_exceeds_every_game():
-    """All cards of five colours, 156 points each, against three wagers each, -80."""
+    # All cards of five colours, 156 points each, against three wagers each, -80.
     assert largest_difference(CLASSIC) == 5 * (156 + 80)
-    best = (1 << CLASSIC.cards_per_color) - 1
-    columns = jnp.array([best, 0b111], jnp.uint16)
-    assert engine.column_scores(CLASSIC, columns).tolist() == [156, -80]
+    # (2 + 3 - 4) * 2 + 2 = 4 against -4 * 2 in two colours.
+    assert largest_difference(MINI) == 2 * (4 + 8)

@@ -97,7 +97,9 @@ class LostCitiesEnv(gymnasium.Env):
         if self._over:
             raise UserError("the game is over; allowed: reset")
         if not self.action_space.contains(action):
-            raise UserError(f"action is {shown(action)}; allowed: 0 to {self.rules.num_actions - 1}")
+            raise UserError(
+                f"action is {shown(action)}; allowed: 0 to {self.rules.num_actions - 1}"
+            )
         if action not in self._game.legal_actions():
             return self._forfeit(int(action))
         self._game.step(int(action))
