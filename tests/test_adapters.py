@@ -355,7 +355,7 @@ def tree():
 @pytest.mark.parametrize("parameters", [dataclasses.asdict(MINI), {"colors": 3, "max_turns": 30}])
 def test_open_spiel_finds_nothing_wrong_in_random_games(parameters):
     game = pyspiel.load_game(openspiel.GAME_TYPE.short_name, parameters)
-    pyspiel.random_sim_test(game, num_sims=2, serialize=False, verbose=False)
+    pyspiel.random_sim_test(game, num_sims=2, serialize=True, verbose=False)
 
 
 def test_parameters_of_open_spiel_are_the_rules():

@@ -16,7 +16,7 @@ from lostcities_jax.reference import Game
 from lostcities_jax.rules import Rules
 from lostcities_jax.state import State
 
-_SCORES = 2  # of the last features, which come last
+_SCORES = 2  # the last features: scores of both players
 
 
 def features(rules: Rules, state: State, player: jax.Array | int) -> jax.Array:
