@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from pydantic import Field
 
-from lostcities_jax.config import config_keys, config_value, load_config, with_values
+from lostcities_jax.config import config_keys, config_value, find_config, load_config, with_values
 from lostcities_jax.errors import UserError, nearest, shown
 from lostcities_jax.settings import (
     BatchWidth,
@@ -69,7 +69,8 @@ class _Flags:
     """Train a Lost Cities policy; a flag wins over the config file.
 
     Attributes:
-      config: YAML file of settings; the defaults below apply without it.
+      config: YAML file of settings, or the name of a shipped one such as smoke; the defaults
+        below apply without it.
       run_dir: folder of the run.
       resume: continue the run in --run-dir with its own settings.
       max_minutes: stop and save after the iteration in which these are over; no limit without.
@@ -205,7 +206,7 @@ def parse_train(
     profile = given.pop("profile", False)
     if resume and run_dir is None:
         raise UserError("--resume needs --run-dir, the folder of the run to continue")
-    base = default if path is None else load_config(path)
+    base = default if path is None else load_config(find_config(path))
     return TrainArguments(
         config=with_values(base, given),
         run_dir=None if run_dir is None else pathlib.Path(run_dir),

@@ -19,6 +19,24 @@ _MAX_FILE_BYTES = 1_000_000
 _T = TypeVar("_T")
 
 
+def find_config(name: str) -> pathlib.Path:
+    """Path of a config file: a file, or a config shipped with the package by its bare name.
+
+    Raises:
+      UserError: for a bare name that is neither.
+    """
+    path = pathlib.Path(name)
+    if path.name != name or path.suffix or path.is_file():
+        return path
+    shipped = {file.stem: file for file in sorted(_shipped_folder().glob("*.yaml"))}
+    if name not in shipped:
+        raise UserError(
+            f"config {shown(name)} is no file and no shipped config; allowed: a file, or "
+            f"{', '.join(shipped)}{nearest(name, shipped)}"
+        )
+    return shipped[name]
+
+
 def load_config(path: str | pathlib.Path) -> Config:
     """Config of a YAML file; keys it leaves out keep their defaults.
 
@@ -97,6 +115,12 @@ def with_values(config: _T, values: Mapping[str, Any]) -> _T:
         *sections, name = key.split(".")
         functools.reduce(dict.__getitem__, sections, data)[name] = value
     return validated(type(config), data)
+
+
+def _shipped_folder() -> pathlib.Path:
+    package = pathlib.Path(__file__).parent
+    in_wheel = package / "configs"
+    return in_wheel if in_wheel.is_dir() else package.parent / "configs"
 
 
 @functools.cache

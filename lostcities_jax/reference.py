@@ -4,6 +4,7 @@ Every other engine of the package is tested against this one, so it shares no co
 them beyond the rule set and the card codec, and takes no shortcut for speed.
 """
 
+import copy
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -71,6 +72,16 @@ class Game:
         self.phase = CARD_PHASE
         self.barred: int | None = None
         self.turn = 0
+
+    def copy(self) -> "Game":
+        """Another game in the same position, to be played on by itself."""
+        other = copy.copy(self)
+        other.deck = self.deck[:]
+        other.hands = [hand[:] for hand in self.hands]
+        other.expeditions = [[column[:] for column in columns] for columns in self.expeditions]
+        other.piles = [pile[:] for pile in self.piles]
+        other.known = [known.copy() for known in self.known]
+        return other
 
     @property
     def is_over(self) -> bool:

@@ -11,6 +11,7 @@ from lostcities_jax.config import (
     config_keys,
     config_value,
     dump_config,
+    find_config,
     load_config,
     with_values,
 )
@@ -259,3 +260,22 @@ def test_importing_the_settings_does_not_load_orbax():
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_shipped_config_goes_by_its_name():
+    assert load_config(find_config("mini")).rules == MINI
+    assert load_config(find_config("default")) == Config()
+
+
+def test_a_file_goes_before_a_shipped_config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "smoke").write_text("seed: 5")
+    assert load_config(find_config("smoke")).seed == 5
+    for path in ("smoke.yaml", "./mini", str(tmp_path / "mini")):
+        assert "cannot be read" in error_of(lambda path=path: load_config(find_config(path)))
+
+
+def test_a_config_by_no_ones_name_is_told_the_nearest():
+    message = error_of(find_config, "smok")
+    assert message.startswith("config 'smok' is no file and no shipped config; allowed: a file, or")
+    assert "default" in message and message.endswith("did you mean 'smoke'?")

@@ -1,20 +1,16 @@
 """The agents to play against, compiled for one game at a time."""
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from lostcities_jax.bots import BOTS
 from lostcities_jax.evaluation.agents import Agent, Mixture
+from lostcities_jax.evaluation.decisions import action_probabilities
 from lostcities_jax.evaluation.loading import load_agents
-from lostcities_jax.info_state import InfoState, observe, pack
 from lostcities_jax.play.match import Round, position, start_match
-from lostcities_jax.positions import state_of
 from lostcities_jax.reference import Game
-from lostcities_jax.rollout import Policy
 from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, Rules
 
 
@@ -67,23 +63,10 @@ def probabilities(opponents: Opponents, name: str, round_: Round, game: Game) ->
       round_: the round, for its seed.
       game: its position, not over.
     """
-    rules, player = game.rules, game.player
     agent = opponents.agents[name]
     if isinstance(agent, Mixture):
         (agent,) = agent.draw(1, sum(round_.seed))
-    legal = np.zeros(rules.num_actions, bool)
-    legal[game.legal_actions()] = True
-    first = 0 if game.phase == CARD_PHASE else rules.num_card_actions
-    last = rules.num_card_actions if game.phase == CARD_PHASE else rules.num_actions
-    head = np.asarray(
-        _compiled(agent.policy)(
-            agent.params[player], observe(state_of(game), player), legal[first:last], game.phase
-        ),
-        np.float64,
-    )
-    every = np.zeros(rules.num_actions)
-    every[first:last] = head / head.sum()
-    return every
+    return action_probabilities(agent, game)
 
 
 def choose(opponents: Opponents, name: str, round_: Round, game: Game) -> int:
@@ -91,11 +74,3 @@ def choose(opponents: Opponents, name: str, round_: Round, game: Game) -> int:
     shares = probabilities(opponents, name, round_, game)
     generator = np.random.default_rng([*round_.seed, 2 * game.turn + game.phase])
     return int(generator.choice(len(shares), p=shares))
-
-
-@functools.cache
-def _compiled(policy: Policy) -> Callable[..., jax.Array]:
-    def one_game(params, info: InfoState, legal: jax.Array, head: int) -> jax.Array:
-        return policy(params, pack(info)[None], legal[None], head)[0]
-
-    return jax.jit(one_game, static_argnums=3)
