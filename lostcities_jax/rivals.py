@@ -13,7 +13,7 @@ from lostcities_jax.evaluation.agents import Agent
 from lostcities_jax.evaluation.loading import load_agents
 from lostcities_jax.rollout import Policy
 from lostcities_jax.settings import Config
-from lostcities_jax.solvers.self_play import Rival
+from lostcities_jax.solvers.seating import Rival
 
 
 def load_rival(config: Config) -> Agent | None:

@@ -12,7 +12,8 @@ from lostcities_jax.settings import Config
 from lostcities_jax.snapshots import Snapshots
 from lostcities_jax.solvers.deep_cfr import DeepCfrState, make_deep_cfr
 from lostcities_jax.solvers.remembering import Memories
-from lostcities_jax.solvers.self_play import Rival, SelfPlayState, make_self_play
+from lostcities_jax.solvers.seating import Rival
+from lostcities_jax.solvers.self_play import SelfPlayState, make_self_play
 from lostcities_jax.solvers.solver import Phases, Report, Solver
 
 

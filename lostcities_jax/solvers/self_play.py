@@ -8,45 +8,30 @@ Every decision of both seats counts and nothing old is kept, so an iteration cos
 one that updates the players in turn.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 
 from lostcities_jax import memory, snapshots
 from lostcities_jax.games.game import Game
 from lostcities_jax.learner import (
-    Learner,
     LearnerState,
-    bootstrap,
     iteration_weights,
-    make_learner,
-    make_optimizer,
 )
-from lostcities_jax.losses import clipped_surrogate, cross_entropy, squared_error
 from lostcities_jax.memory import Memory
 from lostcities_jax.networks import Network
 from lostcities_jax.settings import Config
 from lostcities_jax.snapshots import Snapshots
-from lostcities_jax.solvers.opponents import (
-    FIXED,
-    SeatParams,
-    draw_from_league,
-    fixed_policy,
-    traversal_policy,
-)
+from lostcities_jax.solvers.fits import make_fits
 from lostcities_jax.solvers.remembering import Memories, Writers, make_remember
-from lostcities_jax.solvers.scheduling import traversal_plan
-from lostcities_jax.traversal.lockstep import Seat, Summary, TraversalPolicy
+from lostcities_jax.solvers.seating import Batch, Rival, make_play
 from lostcities_jax.traversal.samples import critic_advantage, policy_advantage
-from lostcities_jax.traversal.sharded import sharded_traverse, shards
+from lostcities_jax.traversal.sharded import shards
 from lostcities_jax.traversal.statistics import Statistics, tape_statistics
-from lostcities_jax.traversal.tape import Tape
 
 # Streams of random numbers folded from the run's seed, and what is fitted.
 _INIT, _PLAY, _MEMORY, _FIT, _LEAGUE, _SNAPSHOT = range(6)
@@ -69,32 +54,6 @@ class SelfPlayState(NamedTuple):
     strategy: LearnerState | None
     memories: Memories
     snapshots: Snapshots | None
-
-
-class Rival(NamedTuple):
-    """An opponent that does not learn.
-
-    Attributes:
-      policy: its policy function.
-      params: what the function takes in seat 0 and in seat 1.
-    """
-
-    policy: TraversalPolicy
-    params: tuple[Any, Any]
-
-
-class Batch(NamedTuple):
-    """Games of an iteration with one seating.
-
-    Attributes:
-      learners: the seats whose decisions the network learns from.
-      tape: the devices' tapes.
-      summary: their summaries.
-    """
-
-    learners: tuple[int, ...]
-    tape: Tape
-    summary: Summary
 
 
 class SelfPlay(NamedTuple):
@@ -128,14 +87,8 @@ def make_self_play(
     """Builds the steps of a configuration; lanes are spread over `mesh`, the rest runs on its
     first device. With a rival, the network learns to beat it and nothing else."""
     is_gradient = config.solver == "policy_gradient"
-    fits = _fits(config, game, network)
+    fits = make_fits(config, game, network)
     home = mesh.devices.flat[0]
-    replicated = NamedSharding(mesh, PartitionSpec())
-    plan = traversal_plan(config, game)
-    own_policy = traversal_policy(network, config.traversal.fallback)
-    opponent = config.traversal.opponent
-    if rival is None and opponent in FIXED:
-        rival = Rival(fixed_policy(game, opponent), (None, None))
 
     def key_of(stream: int, iteration: int, index: int = 0) -> jax.Array:
         key = jax.random.fold_in(jax.random.key(config.seed), stream)
@@ -161,44 +114,11 @@ def make_self_play(
         # Bound to the device that every later step leaves it on, or all compile twice.
         return jax.device_put(state, home)
 
-    @functools.cache
-    def program(learners: tuple[int, ...]) -> Callable:
-        policies = [own_policy, own_policy]
-        if rival is not None:
-            policies[1 - learners[0]] = rival.policy
-        return sharded_traverse(game, (policies[0], policies[1]), plan, mesh)
-
-    draw = jax.jit(functools.partial(draw_from_league, config.league), static_argnums=2)
-
-    def opponent_params(state: SelfPlayState, iteration: int, seat: int) -> Any:
-        if rival is not None:
-            return rival.params[seat]
-        key = key_of(_LEAGUE, iteration)
-        past = draw(state.snapshots, state.policy.params, 0, key)
-        return SeatParams(past, jnp.asarray(is_gradient))
+    play_games = make_play(config, game, network, mesh, rival)
 
     def play(state: SelfPlayState, iteration: int) -> list[Batch]:
-        own = Seat(
-            SeatParams(state.policy.params, jnp.asarray(is_gradient)),
-            jnp.float32(0.0 if is_gradient else config.traversal.epsilon),
-            jnp.asarray(True),
-        )
-        seatings = {(0, 1): (own, own)}
-        if rival is not None or opponent == "league":
-            others = [
-                Seat(opponent_params(state, iteration, seat), jnp.float32(0.0), jnp.asarray(False))
-                for seat in (0, 1)
-            ]
-            seatings = {(0,): (own, others[1]), (1,): (others[0], own)}
-        return [
-            Batch(
-                learners,
-                *program(learners if rival is not None else (0, 1))(
-                    *jax.device_put((seats, key_of(_PLAY, iteration, index)), replicated)
-                ),
-            )
-            for index, (learners, seats) in enumerate(seatings.items())
-        ]
+        key, league_key = key_of(_PLAY, iteration), key_of(_LEAGUE, iteration)
+        return play_games(state.policy.params, state.snapshots, key, league_key)
 
     remember_tapes = make_remember(
         game,
@@ -259,7 +179,7 @@ def make_self_play(
         kept = keep(state.snapshots, (state.policy.params,), jnp.int32(iteration), key)
         return state._replace(snapshots=kept)
 
-    count = jax.jit(functools.partial(tape_statistics, game, plan.quota))
+    count = jax.jit(functools.partial(tape_statistics, game, config.traversal.traversals))
     return SelfPlay(
         init=init,
         play=play,
@@ -269,63 +189,6 @@ def make_self_play(
         fit_critic=fit_critic,
         fit_strategy=fit_strategy,
         keep_snapshot=keep_snapshot,
-    )
-
-
-class _Fits(NamedTuple):
-    """How each network is fitted.
-
-    Attributes:
-      policy_init: `key -> LearnerState`.
-      policy_fit: `(LearnerState, memory, share, key) -> (LearnerState, losses)`; donates the
-        first.
-      critic: of the critic.
-      strategy: of the average strategy.
-    """
-
-    policy_init: Callable
-    policy_fit: Callable
-    critic: Learner
-    strategy: Learner
-
-
-def _fits(config: Config, game: Game, network: Network) -> _Fits:
-    settings, gradient, critic = config.learner, config.gradient, config.critic
-    make = functools.partial(make_learner, game, network, batch_size=settings.batch_size)
-
-    def optimizer(steps: int) -> optax.GradientTransformation:
-        return make_optimizer(settings, steps * config.iterations)
-
-    scale = settings.target_scale
-    if config.solver == "policy_gradient":
-        loss, steps = clipped_surrogate(gradient.clip, gradient.entropy), gradient.steps
-        policy = make(loss, optimizer=optimizer(steps), steps=steps, target_scale=1.0)
-    else:
-        steps = settings.advantage_steps
-        policy = make(squared_error, optimizer=optimizer(steps), steps=steps, target_scale=scale)
-
-    def fit(
-        state: LearnerState, samples: Memory, share: jax.Array, key: jax.Array
-    ) -> tuple[LearnerState, jax.Array]:
-        if config.solver == "deep_cfr":
-            samples = bootstrap(game, network, state.params, samples, share, scale)
-        return policy.fit(state, samples, jnp.ones((config.iterations + 1,)), key)
-
-    return _Fits(
-        policy_init=policy.init,
-        policy_fit=jax.jit(fit, donate_argnums=0),
-        critic=make(
-            squared_error,
-            optimizer=optimizer(critic.steps),
-            steps=critic.steps,
-            target_scale=critic.target_scale,
-        ),
-        strategy=make(
-            cross_entropy,
-            optimizer=make_optimizer(dataclasses.replace(settings, final_rate=1.0)),
-            steps=settings.strategy_steps,
-            target_scale=1.0,
-        ),
     )
 
 

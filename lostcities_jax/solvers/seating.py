@@ -1,0 +1,109 @@
+"""Who sits where in self-play: the network against itself, a past one, a bot or a rival.
+
+Where both seats are the network's, one batch teaches it from both. Otherwise it plays one batch
+in each seat, and learns from its own decisions alone.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from lostcities_jax.games.game import Game
+from lostcities_jax.networks import Network
+from lostcities_jax.settings import Config
+from lostcities_jax.snapshots import Snapshots
+from lostcities_jax.solvers.opponents import (
+    FIXED,
+    SeatParams,
+    draw_from_league,
+    fixed_policy,
+    traversal_policy,
+)
+from lostcities_jax.solvers.scheduling import traversal_plan
+from lostcities_jax.traversal.lockstep import Seat, Summary, TraversalPolicy
+from lostcities_jax.traversal.sharded import sharded_traverse
+from lostcities_jax.traversal.tape import Tape
+
+
+class Rival(NamedTuple):
+    """An opponent that does not learn.
+
+    Attributes:
+      policy: its policy function.
+      params: what the function takes in seat 0 and in seat 1.
+    """
+
+    policy: TraversalPolicy
+    params: tuple[Any, Any]
+
+
+class Batch(NamedTuple):
+    """Games of an iteration with one seating.
+
+    Attributes:
+      learners: the seats whose decisions the network learns from.
+      tape: the devices' tapes.
+      summary: their summaries.
+    """
+
+    learners: tuple[int, ...]
+    tape: Tape
+    summary: Summary
+
+
+# (parameters of the network, snapshots, key of the batches, key of the league) -> batches
+Play = Callable[[Any, Snapshots | None, jax.Array, jax.Array], list[Batch]]
+
+
+def make_play(
+    config: Config, game: Game, network: Network, mesh: Mesh, rival: Rival | None
+) -> Play:
+    """Builds the function that plays an iteration's games, with lanes spread over `mesh`.
+
+    Batch b's games depend on the parameters and on its key folded with b alone.
+    """
+    if rival is None and config.traversal.opponent in FIXED:
+        rival = Rival(fixed_policy(game, config.traversal.opponent), (None, None))
+    is_gradient = config.solver == "policy_gradient"
+    own_policy = traversal_policy(network, config.traversal.fallback)
+    plan = traversal_plan(config, game)
+    replicated = NamedSharding(mesh, PartitionSpec())
+    draw = jax.jit(functools.partial(draw_from_league, config.league), static_argnums=2)
+
+    @functools.cache
+    def program(policies: tuple[TraversalPolicy, TraversalPolicy]) -> Callable:
+        return sharded_traverse(game, policies, plan, mesh)
+
+    def seatings(params: Any, kept: Snapshots | None, key: jax.Array) -> list[tuple]:
+        """The learning seats of each batch, with the policies and seats of both players."""
+        epsilon = jnp.float32(0.0 if is_gradient else config.traversal.epsilon)
+        own = Seat(SeatParams(params, jnp.asarray(is_gradient)), epsilon, jnp.asarray(True))
+
+        def other(opponent_params: Any) -> Seat:
+            return Seat(opponent_params, jnp.float32(0.0), jnp.asarray(False))
+
+        if rival is not None:
+            return [
+                ((0,), (own_policy, rival.policy), (own, other(rival.params[1]))),
+                ((1,), (rival.policy, own_policy), (other(rival.params[0]), own)),
+            ]
+        both = (own_policy, own_policy)
+        if kept is not None and config.traversal.opponent == "league":
+            past = other(SeatParams(draw(kept, params, 0, key), jnp.asarray(is_gradient)))
+            return [((0,), both, (own, past)), ((1,), both, (past, own))]
+        return [((0, 1), both, (own, own))]
+
+    def play(
+        params: Any, kept: Snapshots | None, key: jax.Array, league_key: jax.Array
+    ) -> list[Batch]:
+        batches = []
+        for index, (learners, policies, seats) in enumerate(seatings(params, kept, league_key)):
+            inputs = jax.device_put((seats, jax.random.fold_in(key, index)), replicated)
+            batches.append(Batch(learners, *program(policies)(*inputs)))
+        return batches
+
+    return play
