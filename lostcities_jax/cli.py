@@ -10,7 +10,7 @@ import pathlib
 import re
 import typing
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 from pydantic import Field
@@ -20,6 +20,7 @@ from lostcities_jax.errors import UserError, nearest, shown
 from lostcities_jax.settings import (
     BatchWidth,
     Config,
+    Count,
     Devices,
     Games,
     Opponent,
@@ -28,6 +29,7 @@ from lostcities_jax.settings import (
     checked,
 )
 from lostcities_jax.strict_yaml import parse_scalar
+from lostcities_jax.trackers import Tracker, check_tracker
 
 Preset = Literal["classic", "six_colors", "mini"]
 
@@ -40,6 +42,7 @@ _Policy = Annotated[
 ]
 _File = Annotated[pathlib.Path | None, tyro.conf.arg(metavar="FILE")]
 _FLAG = re.compile(r"--|-[A-Za-z]")  # negative numbers are values
+_T = TypeVar("_T")
 _TRUTH_VALUES = {"true": True, "false": False}
 
 
@@ -52,6 +55,7 @@ class TrainArguments:
       run_dir: folder of the run.
       resume: continue the run in `run_dir`.
       max_minutes: stop after the iteration in which these are over; None for no limit.
+      track: where else to send the metrics; None for nowhere.
       overrides: dotted keys whose values were given: by flag, or all of them with `--config`.
     """
 
@@ -59,6 +63,7 @@ class TrainArguments:
     run_dir: pathlib.Path | None = None
     resume: bool = False
     max_minutes: float | None = None
+    track: Tracker | None = None
     overrides: tuple[str, ...] = ()
 
 
@@ -71,12 +76,14 @@ class _Flags:
       run_dir: folder of the run.
       resume: continue the run in --run-dir with its own settings.
       max_minutes: stop and save after the iteration in which these are over; no limit without.
+      track: also send the metrics to TensorBoard files in the run folder, or to Weights & Biases.
     """
 
     config: _File = None
     run_dir: Annotated[pathlib.Path | None, tyro.conf.arg(metavar="DIR")] = None
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     max_minutes: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
+    track: Annotated[Tracker | None, tyro.conf.arg(metavar="tensorboard | wandb")] = None
     settings: Annotated[Config, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Config)
 
 
@@ -177,6 +184,26 @@ class PlayArguments:
     seed: Seed | None = None
 
 
+@checked
+@dataclasses.dataclass(frozen=True)
+class ReportArguments:
+    """Draw runs side by side, or a recorded game move by move, as one page to open anywhere.
+
+    Attributes:
+      runs: run folders; none with --replay.
+      out: the page; one that is there is replaced.
+      replay: file of recorded games to draw one of instead.
+      game: which of them, counted from 1.
+    """
+
+    runs: Annotated[
+        tuple[_Name, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN ...]")
+    ] = ()
+    out: pathlib.Path = pathlib.Path("report.html")
+    replay: _File = None
+    game: Count = 1
+
+
 def parse_train(
     argv: Sequence[str], default: Config | None = None, prog: str = "lostcities-train"
 ) -> TrainArguments:
@@ -192,12 +219,15 @@ def parse_train(
     """
     default = default or Config()
     _help_if_asked(argv, prog, _Flags(settings=default))
-    own = {"config": str, "run_dir": str, "resume": bool, "max_minutes": float}
+    own = {"config": str, "run_dir": str, "resume": bool, "max_minutes": float, "track": str}
     given = _read_flags(argv, own | config_keys())
     path = given.pop("config", None)
     run_dir = given.pop("run_dir", None)
     resume = given.pop("resume", False)
     max_minutes = _minutes(given.pop("max_minutes", None))
+    track = given.pop("track", None)
+    if track is not None:
+        check_tracker(track)
     if resume and run_dir is None:
         raise UserError("--resume needs --run-dir, the folder of the run to continue")
     base = default if path is None else load_config(path)
@@ -206,6 +236,7 @@ def parse_train(
         run_dir=None if run_dir is None else pathlib.Path(run_dir),
         resume=resume,
         max_minutes=max_minutes,
+        track=track,
         overrides=tuple(given) if path is None else tuple(config_keys()),
     )
 
@@ -238,24 +269,27 @@ def parse_evaluate(argv: Sequence[str], prog: str = "lostcities-evaluate") -> Ev
 
 def parse_rate(argv: Sequence[str], prog: str = "lostcities-rate") -> RateArguments:
     """Parse the rate command's flags; as `parse_evaluate`."""
-    _help_if_asked(argv, prog, RateArguments())
-    given = _read_flags(argv, config_keys(RateArguments), positional="agents")
-    return with_values(RateArguments(), given)
+    return _parse(RateArguments(), argv, prog, positional="agents")
 
 
 def parse_play(argv: Sequence[str], prog: str = "lostcities-play") -> PlayArguments:
-    """Parse the play command's flags; `--help` prints them and exits with 0.
+    """Parse the play command's flags; as `parse_evaluate`."""
+    return _parse(PlayArguments(), argv, prog, positional="agent")
 
-    Args:
-      argv: arguments without the program's name.
-      prog: the command as the help names it.
 
-    Raises:
-      UserError: for an unknown flag, a missing value or a value that is not allowed.
-    """
-    _help_if_asked(argv, prog, PlayArguments())
-    kinds = config_keys(PlayArguments)
-    return with_values(PlayArguments(), _read_flags(argv, kinds, positional="agent"))
+def parse_report(argv: Sequence[str], prog: str = "lostcities-report") -> ReportArguments:
+    """Parse the report command's flags; as `parse_evaluate`."""
+    arguments = _parse(ReportArguments(), argv, prog, positional="runs")
+    if bool(arguments.runs) == (arguments.replay is not None):
+        got = f"{shown(arguments.runs[0])} with --replay" if arguments.runs else "missing"
+        raise UserError(f"the value of RUN is {got}; allowed: run folders, or --replay FILE")
+    return arguments
+
+
+def _parse(default: _T, argv: Sequence[str], prog: str, positional: str) -> _T:
+    _help_if_asked(argv, prog, default)
+    kinds = config_keys(type(default))
+    return with_values(default, _read_flags(argv, kinds, positional))
 
 
 def _minutes(value: Any) -> float | None:
