@@ -5,6 +5,7 @@ is needed without them.
 """
 
 import contextlib
+import hashlib
 import importlib.util
 import math
 import pathlib
@@ -64,7 +65,11 @@ def _open_tensorboard(
 
     del settings  # config.yaml lies beside
     purge = done + 1 if done else None
-    with SummaryWriter(str(folder / "tensorboard"), purge_step=purge) as writer:
+    # Files of one second have one name, and the later one would replace the other.
+    suffix = f".{done}"
+    with SummaryWriter(
+        str(folder / "tensorboard"), purge_step=purge, filename_suffix=suffix
+    ) as writer:
 
         def write(iteration: int, values: Mapping[str, Any]) -> None:
             for name, value in _numbers(values).items():
@@ -83,7 +88,7 @@ def _open_wandb(folder: pathlib.Path, settings: Mapping[str, Any], done: int) ->
     with wandb.init(
         project="lostcities_jax",
         name=name,
-        id=f"{name}-{_short_hash(folder)}",
+        id=hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16],
         resume="allow",
         dir=str(folder),
         config=dict(settings),
@@ -91,13 +96,6 @@ def _open_wandb(folder: pathlib.Path, settings: Mapping[str, Any], done: int) ->
         run.define_metric("iteration")
         run.define_metric("*", step_metric="iteration")
         yield lambda iteration, values: run.log({"iteration": iteration} | _numbers(values))
-
-
-def _short_hash(folder: pathlib.Path) -> str:
-    """Eight digits that tell run folders of one name apart."""
-    import hashlib
-
-    return hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:8]
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:

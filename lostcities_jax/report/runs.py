@@ -136,9 +136,9 @@ def _read_run(path: pathlib.Path, name: str) -> RunRecord:
 def _read_environment(path: pathlib.Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(record, dict):
+        if isinstance(record, dict) and isinstance(record.get("versions", {}), dict):
             return record
-        reason = "no JSON object"
+        reason = "no JSON object of an environment"
     except OSError as error:
         reason = error.strerror
     except (ValueError, RecursionError):
