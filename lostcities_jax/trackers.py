@@ -51,6 +51,9 @@ def open_tracker(
       folder: the run folder.
       settings: the run's settings, as plain values.
       done: iterations finished before.
+
+    Raises:
+      UserError: for Weights & Biases that cannot be reached, or without a login.
     """
     opened = _open_tensorboard if kind == "tensorboard" else _open_wandb
     with opened(folder, settings, done) as sink:
@@ -85,14 +88,20 @@ def _open_wandb(folder: pathlib.Path, settings: Mapping[str, Any], done: int) ->
 
     del done  # a resumed run repeats the iterations after its checkpoint, under their numbers
     name = "-".join(folder.absolute().parts[-2:])
-    with wandb.init(
-        project="lostcities_jax",
-        name=name,
-        id=hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16],
-        resume="allow",
-        dir=str(folder),
-        config=dict(settings),
-    ) as run:
+    try:
+        run = wandb.init(
+            project="lostcities_jax",
+            name=name,
+            id=hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16],
+            resume="allow",
+            dir=str(folder),
+            config=dict(settings),
+        )
+    except wandb.Error as error:
+        raise UserError(
+            f"--track wandb could not begin: {error}; allowed: also WANDB_MODE=offline"
+        ) from error
+    with run:
         run.define_metric("iteration")
         run.define_metric("*", step_metric="iteration")
         yield lambda iteration, values: run.log({"iteration": iteration} | _numbers(values))
