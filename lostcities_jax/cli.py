@@ -1,25 +1,22 @@
-"""The commands' flags: one, dotted if nested, for every field of a dataclass.
-
-tyro draws the help from the dataclasses. Names and values are checked here, since tyro
-answers a mistake with a box of many lines and without the bounds of `config`.
-"""
+"""The commands' flags: one, dotted if nested, for every field of a dataclass."""
 
 import dataclasses
 import math
 import pathlib
-import re
 import typing
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 from pydantic import Field
 
 from lostcities_jax.config import config_keys, config_value, find_config, load_config, with_values
-from lostcities_jax.errors import UserError, nearest, shown
+from lostcities_jax.errors import UserError, shown
+from lostcities_jax.flags import help_if_asked, read_flags
 from lostcities_jax.settings import (
     BatchWidth,
     Config,
+    Count,
     Devices,
     Games,
     Opponent,
@@ -27,7 +24,7 @@ from lostcities_jax.settings import (
     Seed,
     checked,
 )
-from lostcities_jax.strict_yaml import parse_scalar
+from lostcities_jax.trackers import Tracker, check_tracker
 
 Preset = Literal["classic", "six_colors", "mini"]
 
@@ -39,8 +36,7 @@ _Policy = Annotated[
     tyro.conf.arg(metavar="average | iterates | current"),
 ]
 _File = Annotated[pathlib.Path | None, tyro.conf.arg(metavar="FILE")]
-_FLAG = re.compile(r"--|-[A-Za-z]")  # negative numbers are values
-_TRUTH_VALUES = {"true": True, "false": False}
+_T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +49,7 @@ class TrainArguments:
       resume: continue the run in `run_dir`.
       max_minutes: stop after the iteration in which these are over; None for no limit.
       profile: trace one iteration.
+      track: where else to send the metrics; None for nowhere.
       overrides: dotted keys whose values were given: by flag, or all of them with `--config`.
     """
 
@@ -61,6 +58,7 @@ class TrainArguments:
     resume: bool = False
     max_minutes: float | None = None
     profile: bool = False
+    track: Tracker | None = None
     overrides: tuple[str, ...] = ()
 
 
@@ -75,6 +73,7 @@ class _Flags:
       resume: continue the run in --run-dir with its own settings.
       max_minutes: stop and save after the iteration in which these are over; no limit without.
       profile: write a JAX trace of this process's second iteration to the run folder.
+      track: also send the metrics to TensorBoard files in the run folder, or to Weights & Biases.
     """
 
     config: _File = None
@@ -82,6 +81,7 @@ class _Flags:
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     max_minutes: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
     profile: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    track: Annotated[Tracker | None, tyro.conf.arg(metavar="tensorboard | wandb")] = None
     settings: Annotated[Config, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Config)
 
 
@@ -182,6 +182,26 @@ class PlayArguments:
     seed: Seed | None = None
 
 
+@checked
+@dataclasses.dataclass(frozen=True)
+class ReportArguments:
+    """Draw runs side by side, or a recorded game move by move, as one page to open anywhere.
+
+    Attributes:
+      runs: run folders; none with --replay.
+      out: the page; one that is there is replaced.
+      replay: file of recorded games to draw one of instead.
+      game: which of them, counted from 1.
+    """
+
+    runs: Annotated[
+        tuple[_Name, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN ...]")
+    ] = ()
+    out: pathlib.Path = pathlib.Path("report.html")
+    replay: _File = None
+    game: Count = 1
+
+
 def parse_train(
     argv: Sequence[str], default: Config | None = None, prog: str = "lostcities-train"
 ) -> TrainArguments:
@@ -196,14 +216,18 @@ def parse_train(
       UserError: for an unknown flag, a missing value or a value that is not allowed.
     """
     default = default or Config()
-    _help_if_asked(argv, prog, _Flags(settings=default))
-    own = {"config": str, "run_dir": str, "resume": bool, "max_minutes": float, "profile": bool}
-    given = _read_flags(argv, own | config_keys())
+    help_if_asked(argv, prog, _Flags(settings=default))
+    own = {"config": str, "run_dir": str, "resume": bool, "max_minutes": float}
+    own |= {"profile": bool, "track": str}
+    given = read_flags(argv, own | config_keys())
     path = given.pop("config", None)
     run_dir = given.pop("run_dir", None)
     resume = given.pop("resume", False)
     max_minutes = _minutes(given.pop("max_minutes", None))
     profile = given.pop("profile", False)
+    track = given.pop("track", None)
+    if track is not None:
+        check_tracker(track)
     if resume and run_dir is None:
         raise UserError("--resume needs --run-dir, the folder of the run to continue")
     base = default if path is None else load_config(find_config(path))
@@ -213,6 +237,7 @@ def parse_train(
         resume=resume,
         max_minutes=max_minutes,
         profile=profile,
+        track=track,
         overrides=tuple(given) if path is None else tuple(config_keys()),
     )
 
@@ -229,9 +254,9 @@ def parse_evaluate(argv: Sequence[str], prog: str = "lostcities-evaluate") -> Ev
     Raises:
       UserError: for an unknown flag, a missing value or a value that is not allowed.
     """
-    _help_if_asked(argv, prog, EvaluateArguments())
+    help_if_asked(argv, prog, EvaluateArguments())
     kinds = config_keys(EvaluateArguments)
-    given = _read_flags(argv, kinds, positional="agent")
+    given = read_flags(argv, kinds, positional="agent")
     arguments = with_values(EvaluateArguments(), given)
     idle = [key for key in given if key.startswith("search.") and key != "search.worlds"]
     if idle and not arguments.search.worlds:
@@ -245,24 +270,27 @@ def parse_evaluate(argv: Sequence[str], prog: str = "lostcities-evaluate") -> Ev
 
 def parse_rate(argv: Sequence[str], prog: str = "lostcities-rate") -> RateArguments:
     """Parse the rate command's flags; as `parse_evaluate`."""
-    _help_if_asked(argv, prog, RateArguments())
-    given = _read_flags(argv, config_keys(RateArguments), positional="agents")
-    return with_values(RateArguments(), given)
+    return _parse(RateArguments(), argv, prog, positional="agents")
 
 
 def parse_play(argv: Sequence[str], prog: str = "lostcities-play") -> PlayArguments:
-    """Parse the play command's flags; `--help` prints them and exits with 0.
+    """Parse the play command's flags; as `parse_evaluate`."""
+    return _parse(PlayArguments(), argv, prog, positional="agent")
 
-    Args:
-      argv: arguments without the program's name.
-      prog: the command as the help names it.
 
-    Raises:
-      UserError: for an unknown flag, a missing value or a value that is not allowed.
-    """
-    _help_if_asked(argv, prog, PlayArguments())
-    kinds = config_keys(PlayArguments)
-    return with_values(PlayArguments(), _read_flags(argv, kinds, positional="agent"))
+def parse_report(argv: Sequence[str], prog: str = "lostcities-report") -> ReportArguments:
+    """Parse the report command's flags; as `parse_evaluate`."""
+    arguments = _parse(ReportArguments(), argv, prog, positional="runs")
+    if bool(arguments.runs) == (arguments.replay is not None):
+        got = f"{shown(arguments.runs[0])} with --replay" if arguments.runs else "missing"
+        raise UserError(f"the value of RUN is {got}; allowed: run folders, or --replay FILE")
+    return arguments
+
+
+def _parse(default: _T, argv: Sequence[str], prog: str, positional: str) -> _T:
+    help_if_asked(argv, prog, default)
+    kinds = config_keys(type(default))
+    return with_values(default, read_flags(argv, kinds, positional))
 
 
 def _minutes(value: Any) -> float | None:
@@ -286,82 +314,3 @@ def check_overrides(arguments: TrainArguments, run_config: Config) -> None:
                 f"{key} is {shown(asked)}, but the run in {arguments.run_dir} has {shown(own)}; "
                 f"allowed with --resume: the run's own settings"
             )
-
-
-def _help_if_asked(argv: Sequence[str], prog: str, default: Any) -> None:
-    if not {"-h", "--help"}.isdisjoint(argv):
-        tyro.cli(type(default), args=["--help"], prog=prog, default=default)
-
-
-def _read_flags(
-    argv: Sequence[str], kinds: dict[str, Any], positional: str | None = None
-) -> dict[str, Any]:
-    """Value of every given key, the last one winning; that of `positional` has no flag."""
-    flags = {key: kind for key, kind in kinds.items() if key != positional}
-    given = {}
-    groups, loose = _group(argv)
-    for flag, values in groups:
-        key, negated = _find_key(flag, flags)
-        if positional and typing.get_origin(kinds[key]) is not tuple:
-            is_bare = kinds[key] is bool and values[:1] and values[0] not in _TRUTH_VALUES
-            own = 0 if is_bare else 1
-            loose += values[own:]
-            values = values[:own]
-        given[key] = _read_value(flag, kinds[key], values, negated)
-    if loose and positional:
-        given[positional] = _read_value(positional.upper(), kinds[positional], loose, False)
-    elif loose:
-        raise _no_flag(loose[0], flags)
-    return given
-
-
-def _group(argv: Sequence[str]) -> tuple[list[tuple[str, list[str]]], list[str]]:
-    """Every flag with the texts that may be its values, and the texts that follow none."""
-    groups, loose = [], []
-    values = loose
-    for token in argv:
-        if not _FLAG.match(token):
-            values.append(token)
-            continue
-        flag, equals, inline = token.partition("=")
-        values = loose if equals else []
-        groups.append((flag, [inline] if equals else values))
-    return groups, loose
-
-
-def _find_key(flag: str, kinds: dict[str, Any]) -> tuple[str, bool]:
-    """Key of a flag in either spelling, and whether it is the `no-` form of a truth value."""
-    key = flag.removeprefix("--").replace("-", "_")
-    if flag.startswith("--"):
-        if key in kinds:
-            return key, False
-        section, dot, name = key.rpartition(".")
-        positive = section + dot + name.removeprefix("no_")
-        if positive != key and kinds.get(positive) is bool and positive != "resume":
-            return positive, True
-    raise _no_flag(flag, kinds)
-
-
-def _no_flag(text: str, kinds: dict[str, Any]) -> UserError:
-    near = nearest(text.replace("_", "-"), [_flag(key) for key in kinds])
-    return UserError(f"{shown(text)} is no flag; allowed: those of --help{near}")
-
-
-def _read_value(flag: str, kind: Any, values: list[str], negated: bool) -> Any:
-    if kind is bool:
-        if not values:
-            return not negated
-        allowed = "no value" if negated else "no value, true or false"
-        if negated or len(values) > 1 or values[0] not in _TRUTH_VALUES:
-            raise UserError(f"{flag} is {shown(' '.join(values))}; allowed: {allowed}")
-        return _TRUTH_VALUES[values[0]]
-    if typing.get_origin(kind) is tuple:
-        return values
-    if len(values) != 1:
-        got = shown(" ".join(values)) if values else "missing"
-        raise UserError(f"the value of {flag} is {got}; allowed: one value")
-    return parse_scalar(values[0]) if kind in (int, int | None, float) else values[0]
-
-
-def _flag(key: str) -> str:
-    return "--" + key.replace("_", "-")

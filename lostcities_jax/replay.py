@@ -93,6 +93,26 @@ def play_moves(rules: Rules, deck: Sequence[int], moves: Sequence[Move]) -> Game
     return game
 
 
+def read_game(path: str | os.PathLike[str], number: int) -> RecordedGame:
+    """The game of this number in a replay file, counted from 1, verified.
+
+    Raises:
+      ReplayError: for fewer games, what is wrong with this one, or a file that cannot be read.
+    """
+    games = 0
+    for line_number, line in _numbered_lines(path):
+        games += 1
+        if games == number:
+            try:
+                game = parse_game(line)
+                verify_game(game)
+            except ReplayError as error:
+                raise ReplayError(f"{_show_path(path)}: line {line_number}: {error}") from None
+            return game
+    allowed = f"1 to {games}" if games else "none, the file has no games"
+    raise ReplayError(f"game {number} of {_show_path(path)} is not there; allowed: {allowed}")
+
+
 def verify_file(path: str | os.PathLike[str]) -> ReplaySummary:
     """Verifies every game of a replay file, read line by line, and counts them.
 

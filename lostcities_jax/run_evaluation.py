@@ -67,7 +67,7 @@ class RunEvaluation:
         for result in results:
             values |= result.metrics(section)
             self._log.write_file(str(result))
-        if is_last:
+        if is_last and results:
             print_results(self._log.console, agent.name, results)
             self._say_gain(results)
         return values

@@ -2,6 +2,7 @@
 
 import datetime
 import importlib.metadata
+import importlib.util
 import json
 import math
 import os
@@ -9,7 +10,7 @@ import pathlib
 import platform
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import rich.console
@@ -25,8 +26,14 @@ _DISTRIBUTIONS = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint",
 class MetricsWriter:
     """Appends one JSON object a line to `metrics.jsonl`, so that a killed run loses no line."""
 
-    def __init__(self, run_dir: pathlib.Path):
+    def __init__(
+        self,
+        run_dir: pathlib.Path,
+        sinks: Sequence[Callable[[int, Mapping[str, Any]], None]] = (),
+    ):
+        """Opens the file; each of `sinks` is told of every iteration as it is written."""
         self._path = pathlib.Path(run_dir) / METRICS_FILE
+        self._sinks = sinks
         self._open()
 
     def write(self, iteration: int, values: Mapping[str, Any]) -> None:
@@ -35,9 +42,12 @@ class MetricsWriter:
         Raises:
           TypeError: for a value that is no number, text, or array or list of these.
         """
-        row = {"iteration": iteration} | {name: _plain(value) for name, value in values.items()}
+        plain = {name: _plain(value) for name, value in values.items()}
+        row = {"iteration": iteration} | plain
         self._file.write(json.dumps(row, allow_nan=False) + "\n")
         self._file.flush()
+        for sink in self._sinks:
+            sink(iteration, plain)
 
     def truncate_after(self, iteration: int) -> None:
         """Drop the lines of later iterations, which a resumed run writes anew."""
@@ -134,7 +144,7 @@ class Progress:
         self._iterations = iterations
         self._first = self._done = done
         self._started = time.monotonic()
-        self._live = log.console.is_interactive
+        self._live = log.console.is_interactive or _is_notebook(log.console)
         self._bar = rich.progress.Progress(
             rich.progress.TextColumn("{task.description}"),
             rich.progress.BarColumn(),
@@ -176,6 +186,11 @@ class Progress:
     def _line(self, text: str) -> None:
         write = self._log.write_file if self._live else self._log.write
         write(text)
+
+
+def _is_notebook(console: rich.console.Console) -> bool:
+    """Whether a bar can be drawn and drawn again in a notebook."""
+    return console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None
 
 
 def _clock(seconds: float) -> str:

@@ -23,14 +23,20 @@ from lostcities_jax.settings import Config
 from lostcities_jax.solvers.catalogue import make_solver
 from lostcities_jax.solvers.feasibility import check_feasible, check_settings
 from lostcities_jax.stopping import StopRequest
+from lostcities_jax.trackers import Sink, open_tracker
 from lostcities_jax.tracking import MetricsWriter, Progress, RunLog
 from lostcities_jax.training import Run, train
 
 PROG = "python -m lostcities_jax.train"
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the command; raises UserError for whatever the user can mend."""
+def main(argv: Sequence[str], watch: Sink | None = None) -> int:
+    """Runs the command; raises UserError for whatever the user can mend.
+
+    Args:
+      argv: arguments without the program's name.
+      watch: called with each iteration and its metrics, such as a notebook's plot.
+    """
     arguments = parse_train(argv, prog=PROG)
     config = arguments.config
     if arguments.resume:
@@ -59,7 +65,12 @@ def main(argv: Sequence[str]) -> int:
         else:
             state, done = solver.init(), 0
         log = at_exit.enter_context(RunLog(folder))
-        metrics = at_exit.enter_context(MetricsWriter(folder))
+        sinks = [] if watch is None else [watch]
+        if arguments.track is not None:
+            settings = dataclasses.asdict(config)
+            tracker = open_tracker(arguments.track, folder, settings, done)
+            sinks.append(at_exit.enter_context(tracker))
+        metrics = at_exit.enter_context(MetricsWriter(folder, sinks))
         metrics.truncate_after(done)
         _announce(config, folder, mesh, log, done)
         should_stop = at_exit.enter_context(StopRequest(arguments.max_minutes, log.write))

@@ -1,17 +1,22 @@
 """The train and evaluate commands from end to end, and what they promise about errors."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
 
+import jax
 import numpy as np
 import pytest
 
 from lostcities_jax import checkpoint, evaluate, train
-from lostcities_jax.config import load_config
+from lostcities_jax.config import load_config, with_values
 from lostcities_jax.errors import run_command
+from lostcities_jax.games.catalogue import make_game
+from lostcities_jax.networks import make_network
+from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.settings import Config
-from lostcities_jax.tracking import read_metrics
+from lostcities_jax.tracking import RunLog, read_metrics
 
 TINY = """
 iterations: 4
@@ -103,7 +108,6 @@ def test_a_run_resumed_in_the_middle_ends_bit_for_bit_as_one_never_stopped(run_d
 
 
 def _leaves(folder, item):
-    import jax
     import orbax.checkpoint as ocp
 
     path = (folder / "checkpoints" / "4" / item).absolute()
@@ -231,3 +235,13 @@ def test_the_published_setting_is_as_published():
     assert config.traversal.epsilon == 0.05
     assert config.learner.weighting == "lcfr"
     assert (config.learner.batch_size, config.learner.advantage_steps) == (1024, 512)
+
+
+def test_the_last_evaluation_may_be_without_opponents(tmp_path):
+    config = with_values(Config(), {"evaluation.opponents": []})
+    game = make_game(config.game, config.rules)
+    network = make_network(game, **dataclasses.asdict(config.network))
+    with RunLog(tmp_path) as log:
+        evaluation = RunEvaluation(config, game, network, log, log.write_file)
+        policy = {"policy": network.init(jax.random.key(0))}
+        assert evaluation.measure(policy, is_last=True) == {}

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from lostcities_jax.rollout import Match, Player, play_match
 from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, NUM_PLAYERS, Rules
 
 MIXTURE_BLOCKS = 20
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the points ahead in a match's games
 Z_95 = 1.959963984540054  # normal quantile of a two-sided 95 % interval
 
 
@@ -33,6 +35,7 @@ class MatchResult:
       tie_rate: share of games drawn.
       score_difference: mean points ahead.
       score_difference_error: its standard error, over deals (both seats of a deal are one).
+      score_quantiles: points ahead at each of QUANTILES of its games.
       timeout_rate: share of games ended by the turn limit.
       mean_plies: mean half-steps of a game.
       opened: expeditions the first agent opened in a game, on average.
@@ -49,6 +52,7 @@ class MatchResult:
     tie_rate: float
     score_difference: float
     score_difference_error: float
+    score_quantiles: tuple[float, ...]
     timeout_rate: float
     mean_plies: float
     opened: float
@@ -60,7 +64,7 @@ class MatchResult:
         """Decisions of the first agent in all games, which has half of them."""
         return self.games * self.mean_plies / NUM_PLAYERS
 
-    def metrics(self, section: str) -> Mapping[str, float]:
+    def metrics(self, section: str) -> Mapping[str, Any]:
         """Its figures under `<section>/<opponent>/<greedy or sampled>/...`."""
         prefix = f"{section}/{self.opponent}/{'greedy' if self.greedy else 'sampled'}"
         figures = dataclasses.asdict(self)
@@ -255,6 +259,7 @@ def _result(opponent: str, greedy: bool, played: GameFigures) -> MatchResult:
         tie_rate=float((difference == 0).mean()),
         score_difference=float(difference.mean()),
         score_difference_error=float(error),
+        score_quantiles=tuple(np.quantile(difference, QUANTILES).tolist()),
         timeout_rate=float(played.is_timeout.mean()),
         mean_plies=float(played.turns.mean()) * 2,
         opened=float(played.opened.mean()),

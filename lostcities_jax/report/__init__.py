@@ -1,0 +1,1 @@
+"""Pages to read: runs as curves, and recorded games to flip through."""
