@@ -38,6 +38,7 @@ class Metadata:
       snapshot_slots: past strategies that the policy has room for; 0 for none.
       solver: what it was trained by.
       advantage_networks: 1 for both seats, 2 for one each; 0 for a policy gradient.
+      plays: the strategy to play with where none is asked for.
       iteration: iterations the run had finished; `save` fills it in.
       package_version: version of this package that wrote the checkpoint.
       format_version: version of this layout.
@@ -51,6 +52,7 @@ class Metadata:
     snapshot_slots: int = 0
     solver: str = "deep_cfr"
     advantage_networks: int = 2
+    plays: str = "average"
     iteration: int = 0
     package_version: str = dataclasses.field(default_factory=lambda: _package_version())
     format_version: int = FORMAT_VERSION
@@ -146,15 +148,23 @@ def read_metadata(path: str | pathlib.Path) -> Metadata:
         version = record["format_version"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"checkpoint {path} has damaged metadata: {_brief(error)}") from error
+    return parse_metadata(record, version, f"checkpoint {path}")
+
+
+def parse_metadata(record: dict[str, Any], version: Any, name: str) -> Metadata:
+    """Metadata from its JSON record.
+
+    Raises:
+      UserError: naming `name`, for another format version or values that cannot be.
+    """
     if version != FORMAT_VERSION:
-        raise UserError(
-            f"checkpoint {path} has format version {shown(version)}; allowed: {FORMAT_VERSION}"
-        )
+        raise UserError(f"{name} has format version {shown(version)}; allowed: {FORMAT_VERSION}")
     try:
-        record["rules"] = Rules(**record["rules"])
-        return _checked(Metadata(**record))
+        fields = dict(record)
+        fields["rules"] = Rules(**fields["rules"])
+        return _checked(Metadata(**fields))
     except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"checkpoint {path} has damaged metadata: {_brief(error)}") from error
+        raise UserError(f"{name} has damaged metadata: {_brief(error)}") from error
 
 
 def check_compatible(metadata: Metadata, rules: Rules, network: Any) -> None:
@@ -251,7 +261,7 @@ def _abstract(leaf: Any) -> Any:
 def _checked(metadata: Metadata) -> Metadata:
     if not isinstance(metadata.network, Mapping):
         raise TypeError(f"network is {shown(metadata.network)}")
-    for name in ("game", "fallback", "weighting", "solver"):
+    for name in ("game", "fallback", "weighting", "solver", "plays"):
         if not isinstance(getattr(metadata, name), str):
             raise TypeError(f"{name} is {shown(getattr(metadata, name))}")
     bounds = {"snapshot_slots": 10**9, "advantage_networks": 2, "iteration": 10**9}

@@ -98,7 +98,7 @@ class EvaluateArguments:
       seed: seed of the deals and of every draw of the agents.
       batch_width: games played in lockstep, and rollouts of a search.
       policy: strategy a checkpoint plays: its average network, the exact average of the
-        iterates it kept, or that of its last iteration; by default the average if there is one.
+        iterates it kept, or that of its last iteration; by default what it is meant to play.
       search: search of AGENT at play time.
       rules: rules of matches between bots; a checkpoint brings its own.
       devices: auto (all GPUs, else one CPU device for each core), gpu, or cpu:N.
@@ -151,6 +151,20 @@ class RateArguments:
     devices: Devices = "auto"
     cross: bool = False
     json: _File = None
+
+
+@checked
+@dataclasses.dataclass(frozen=True)
+class ExportArguments:
+    """Write the policy of a checkpoint as one small file, to play and share.
+
+    Attributes:
+      run: run folder, its checkpoints folder or one checkpoint.
+      out: the file, a new one that ends in .npz.
+    """
+
+    run: Annotated[_Name, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = "."
+    out: Annotated[_Name, tyro.conf.arg(metavar="FILE")] = "agent.npz"
 
 
 @checked
@@ -271,6 +285,11 @@ def parse_evaluate(argv: Sequence[str], prog: str = "lostcities-evaluate") -> Ev
 def parse_rate(argv: Sequence[str], prog: str = "lostcities-rate") -> RateArguments:
     """Parse the rate command's flags; as `parse_evaluate`."""
     return _parse(RateArguments(), argv, prog, positional="agents")
+
+
+def parse_export(argv: Sequence[str], prog: str = "lostcities-export") -> ExportArguments:
+    """Parse the export command's flags; as `parse_evaluate`."""
+    return _parse(ExportArguments(), argv, prog, positional="run")
 
 
 def parse_play(argv: Sequence[str], prog: str = "lostcities-play") -> PlayArguments:

@@ -8,6 +8,7 @@ import jax
 
 from lostcities_jax import checkpoint
 from lostcities_jax.settings import Config
+from lostcities_jax.solvers.catalogue import plays_itself
 from lostcities_jax.solvers.solver import Solver
 
 
@@ -32,6 +33,7 @@ def save(config: Config, folder: pathlib.Path, solver: Solver, state: Any, itera
             snapshot_slots=config.snapshots.slots if config.snapshots.every else 0,
             solver=config.solver,
             advantage_networks=len(policy.get("advantage", ())),
+            plays="current" if plays_itself(config) else "average",
         ),
         config.checkpoint.keep,
     )

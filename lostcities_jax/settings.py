@@ -245,7 +245,7 @@ class RivalConfig:
 
     Attributes:
       agent: a checkpoint or a bot; none by default.
-      policy: strategy a checkpoint plays; auto: the average if there is one.
+      policy: strategy a checkpoint plays; auto: the one it is meant to.
       greedy: whether it takes its most probable actions.
     """
 

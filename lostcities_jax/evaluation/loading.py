@@ -1,21 +1,24 @@
-"""Agents by name: a bot, or the policy of a checkpoint."""
+"""Agents by name: a bot, the policy of a checkpoint or agent file, or the shipped agent."""
 
 import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 from lostcities_jax import checkpoint
 from lostcities_jax.bots import BOTS
 from lostcities_jax.config import config_from_dict
 from lostcities_jax.errors import UserError, nearest, shown
+from lostcities_jax.evaluation import agent_file
 from lostcities_jax.evaluation.agents import Agent, Mixture, bot_agent
 from lostcities_jax.evaluation.strategies import policy_template, strategies
 from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.game import Game
-from lostcities_jax.networks import make_network
+from lostcities_jax.networks import Network, make_network
 from lostcities_jax.rules import CLASSIC, Rules
 
+_SHIPPED = "shipped"  # the agent that comes with the package
 _ITERATES_HINT = ", or a checkpoint of a run with snapshots.every"
 
 
@@ -63,7 +66,8 @@ def load_field(
     paths = {name: [name] if name in BOTS else _checkpoints(name) for name in names}
     field = list(dict.fromkeys(path for name in names for path in paths[name]))
     rules, agents = load_agents(field, policy, rules)
-    runs = {path: _run_of(pathlib.Path(path)) for path in field if path not in BOTS}
+    is_loose = {path: path in BOTS or _path(path).suffix == agent_file.SUFFIX for path in field}
+    runs = {path: _run_of(pathlib.Path(path)) for path in field if not is_loose[path]}
     root = os.path.commonpath([run.parent for run in runs.values()]) if runs else ""
     labels = {
         path: f"{run.relative_to(root).as_posix()}/{pathlib.Path(path).name}"
@@ -83,26 +87,18 @@ def load_game(name: str) -> Game:
 
 
 def load_policy(name: str, policy: str | None = None) -> Agent | Mixture:
-    """One of the strategies of a checkpoint as an agent.
+    """One of the strategies of a checkpoint or agent file.
 
     Args:
-      name: path of the checkpoint.
-      policy: "average", "iterates" or "current"; None for the first of "average" and "current"
-        that it holds.
+      name: its path, or "shipped".
+      policy: "average", "iterates" or "current"; None for the one it is meant to play.
 
     Raises:
       UserError: for no checkpoint, a damaged one, or one without the strategy asked for.
     """
-    metadata = _metadata(name)
-    game = make_game(metadata.game, metadata.rules)
-    settings = config_from_dict({"network": dict(metadata.network)}).network
-    network = make_network(game, **dataclasses.asdict(settings))
-    template = policy_template(
-        network, metadata.solver, metadata.advantage_networks, metadata.snapshot_slots
-    )
-    params = checkpoint.restore_policy(name, template)
-    found = strategies(network, params, metadata.weighting, metadata.fallback)
-    wanted = policy or next(iter(found))
+    metadata, params = load_checkpoint(name)
+    found = strategies(_network(metadata), params, metadata.weighting, metadata.fallback)
+    wanted = policy or metadata.plays
     if wanted not in found:
         raise UserError(
             f"checkpoint {shown(name)} holds no {wanted} strategy; allowed: "
@@ -111,13 +107,47 @@ def load_policy(name: str, policy: str | None = None) -> Agent | Mixture:
     return found[wanted]._replace(name=name)
 
 
+def load_checkpoint(name: str) -> tuple[checkpoint.Metadata, dict[str, Any]]:
+    """Metadata and policy of a checkpoint or agent file.
+
+    Raises:
+      UserError: for neither, or a damaged one.
+    """
+    metadata = _metadata(name)
+    template = policy_template(
+        _network(metadata),
+        metadata.solver,
+        metadata.advantage_networks,
+        metadata.snapshot_slots,
+    )
+    path = _path(name)
+    if path.suffix == agent_file.SUFFIX:
+        return metadata, agent_file.read_policy(path, template)
+    return metadata, checkpoint.restore_policy(path, template)
+
+
+def _network(metadata: checkpoint.Metadata) -> Network:
+    game = make_game(metadata.game, metadata.rules)
+    settings = config_from_dict({"network": dict(metadata.network)}).network
+    return make_network(game, **dataclasses.asdict(settings))
+
+
 def _metadata(name: str) -> checkpoint.Metadata:
     _check_exists(name)
-    return checkpoint.read_metadata(name)
+    path = _path(name)
+    if path.suffix == agent_file.SUFFIX:
+        return agent_file.read_metadata(path)
+    return checkpoint.read_metadata(path)
+
+
+def _path(name: str) -> pathlib.Path:
+    return agent_file.SHIPPED if name == _SHIPPED else pathlib.Path(name)
 
 
 def _checkpoints(name: str) -> list[str]:
     _check_exists(name)
+    if _path(name).suffix == agent_file.SUFFIX:
+        return [name]
     return [str(path) for path in checkpoint.resolve_all(name)]
 
 
@@ -127,10 +157,11 @@ def _run_of(path: pathlib.Path) -> pathlib.Path:
 
 
 def _check_exists(name: str) -> None:
-    if not pathlib.Path(name).exists():
+    if not _path(name).exists():
+        names = [*BOTS, _SHIPPED]
         raise UserError(
             f"{shown(name)} is neither a bot nor a checkpoint; allowed: "
-            f"{', '.join(BOTS)}, or a path{nearest(name, BOTS)}"
+            f"{', '.join(names)}, or a path{nearest(name, names)}"
         )
 
 

@@ -1,0 +1,31 @@
+"""`python -m lostcities_jax.export`: the policy of a checkpoint as one small file."""
+
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from lostcities_jax import checkpoint
+from lostcities_jax.cli import parse_export
+from lostcities_jax.errors import run_command
+from lostcities_jax.evaluation import agent_file
+from lostcities_jax.evaluation.loading import load_checkpoint
+from lostcities_jax.run_folder import CONFIG_FILE
+
+PROG = "python -m lostcities_jax.export"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command; raises UserError for whatever the user can mend."""
+    arguments = parse_export(argv, prog=PROG)
+    out = pathlib.Path(arguments.out)
+    source = checkpoint.resolve(arguments.run)
+    metadata, policy = load_checkpoint(str(source))
+    config = source.parents[1] / CONFIG_FILE
+    text = config.read_text(encoding="utf-8") if config.is_file() else ""
+    agent_file.write(out, policy, metadata, text)
+    print(f"{out}: {out.stat().st_size / 1000:.0f} kB, after iteration {metadata.iteration}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(main))

@@ -1,0 +1,135 @@
+"""Agent files: the same play as the checkpoint, and one clear line for whatever is no such file."""
+
+import pathlib
+import zipfile
+
+import jax
+import numpy as np
+import pytest
+
+from lostcities_jax import checkpoint, export
+from lostcities_jax.errors import UserError, run_command
+from lostcities_jax.evaluation import agent_file
+from lostcities_jax.evaluation.loading import load_agents, load_checkpoint, load_policy
+from lostcities_jax.games.lost_cities import lost_cities
+from lostcities_jax.networks import make_network
+from lostcities_jax.rules import CLASSIC, MINI
+
+NETWORK = {"kind": "mlp", "hidden": 8, "layers": 1}
+METADATA = checkpoint.Metadata(
+    rules=MINI, network=NETWORK, iteration=7, advantage_networks=1, plays="current"
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run folder whose checkpoint has a policy of random numbers."""
+    folder = tmp_path_factory.mktemp("run")
+    network = make_network(lost_cities(MINI), **NETWORK)
+
+    def random(seed):
+        params = network.init(jax.random.key(seed))
+        return jax.tree.map(
+            lambda leaf: jax.random.normal(jax.random.key(leaf.size + seed), leaf.shape), params
+        )
+
+    policy = {"strategy": random(0), "advantage": [random(1)]}
+    checkpoint.save(folder / "checkpoints", 7, policy, {"nothing": np.zeros(1)}, METADATA, 1)
+    (folder / "config.yaml").write_text("seed: 3\n")
+    return folder
+
+
+@pytest.fixture
+def file(run, tmp_path, capsys):
+    path = tmp_path / "agent.npz"
+    assert run_command(export.main, [str(run), "--out", str(path)]) == 0
+    assert "after iteration 7" in capsys.readouterr().out
+    return path
+
+
+def test_an_exported_agent_plays_as_its_checkpoint(run, file):
+    game = lost_cities(MINI)
+    states = jax.vmap(game.deal)(jax.random.split(jax.random.key(0), 16))
+    info = jax.vmap(lambda state: game.observe(state, 0))(states)
+    legal = jax.vmap(lambda state: game.legal(state, 0))(states)
+    for policy in ("average", "current", None):
+        ours, theirs = (load_policy(str(name), policy) for name in (file, run))
+        for one, other in zip(ours.params, theirs.params, strict=True):
+            np.testing.assert_array_equal(
+                ours.policy(one, info, legal, 0), theirs.policy(other, info, legal, 0)
+            )
+    rules, (agent,) = load_agents([str(file)], None, None)
+    assert rules == MINI and agent.name == str(file)
+
+
+def test_an_agent_file_says_what_it_is_and_what_made_it(file):
+    assert agent_file.read_metadata(file) == METADATA
+    with np.load(file, allow_pickle=False) as archive:
+        assert str(archive["config"]) == "seed: 3\n"
+
+
+def test_a_file_that_exists_is_not_overwritten(run, file, capsys):
+    before = file.read_bytes()
+    assert run_command(export.main, [str(run), "--out", str(file)]) == 2
+    assert "allowed: a new one that ends in .npz" in capsys.readouterr().err
+    assert file.read_bytes() == before
+
+
+def rewritten(file, **changed):
+    """The file with some arrays replaced, added or (None) left out."""
+    with np.load(file, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files} | changed
+    with open(file, "wb") as out:
+        np.savez(out, **{name: array for name, array in arrays.items() if array is not None})
+
+
+HEAD = "advantage/0/card_head/bias"
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({HEAD: np.zeros(3, np.float32)}, [HEAD, "float32[3]", "float32[4]"]),
+        ({HEAD: np.zeros(4, np.float64)}, ["float64[4]"]),
+        ({HEAD: None}, ["damaged", "KeyError"]),
+        ({HEAD: np.array([print] * 4, object)}, ["damaged", "ValueError"]),
+        ({"other": np.zeros(1)}, ["unknown array 'other'"]),
+        ({"metadata": np.array("{")}, ["damaged"]),
+        ({"metadata": np.array("[" * 100_000)}, ["damaged"]),
+        ({"metadata": np.array('{"format_version": 1}')}, ["format version 1; allowed: 2"]),
+        ({"metadata": np.array('{"format_version": 2}')}, ["damaged metadata"]),
+    ],
+)
+def test_what_does_not_fit_is_one_line(file, changed, words):
+    rewritten(file, **changed)
+    with pytest.raises(UserError) as error:
+        load_checkpoint(str(file))
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize("keep", [0, 10, 1000, -1])
+def test_a_cut_file_is_one_line(file, keep):
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(UserError, match="damaged"):
+        load_checkpoint(str(file))
+
+
+def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path):
+    path = tmp_path / "bomb.npz"
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("metadata.npy", "w") as entry,
+    ):
+        for _ in range(300):
+            entry.write(bytes(2**20))
+    assert path.stat().st_size < 2**20
+    with pytest.raises(UserError, match="more than 268435456 bytes"):
+        load_checkpoint(str(path))
+
+
+def test_the_shipped_agent_is_small_and_for_the_classic_game():
+    assert 100_000 < agent_file.SHIPPED.stat().st_size < 1_000_000
+    rules, (agent,) = load_agents(["shipped"], None, None)
+    assert (rules, agent.name) == (CLASSIC, "shipped")
+    assert not pathlib.Path("shipped").exists()
