@@ -173,7 +173,8 @@ class PlayArguments:
     """Play against an agent on a page of a local server, or in the terminal.
 
     Attributes:
-      agent: name of a bot, or checkpoint (run folder, its checkpoints folder or one checkpoint).
+      agent: name of a bot, checkpoint (run folder, its checkpoints folder or one checkpoint) or
+        agent file; by default the agent that comes with the package, or with --rules a bot.
       text: play in the terminal; needs no server.
       host: address or name to listen on; 0.0.0.0 lets other machines in.
       port: port to listen on; 0 for any free one.
@@ -185,7 +186,7 @@ class PlayArguments:
       seed: seed of the match; a random one by default.
     """
 
-    agent: Annotated[_Name, tyro.conf.Positional, tyro.conf.arg(metavar="[AGENT]")] = "balanced"
+    agent: Annotated[_Name | None, tyro.conf.Positional, tyro.conf.arg(metavar="[AGENT]")] = None
     text: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     host: Annotated[str, Field(min_length=1, max_length=253)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8421

@@ -264,7 +264,7 @@ class EvaluationConfig:
       opponents: rule-based players to meet.
     """
 
-    every: CountOrZero = 50
+    every: CountOrZero = 55
     games: Games = 1000
     opponents: tuple[Opponent, ...] = typing.get_args(Opponent)
 
@@ -305,7 +305,7 @@ class CheckpointConfig:
       keep: newest checkpoints to keep.
     """
 
-    every: Count = 25
+    every: Count = 55
     keep: Count = 2
 
 
@@ -344,7 +344,7 @@ class Config:
     """
 
     seed: Seed = 0
-    iterations: Count = 150
+    iterations: Count = 110
     devices: Devices = "auto"
     solver: Literal["deep_cfr", "policy_gradient"] = "deep_cfr"
     game: Literal["lost_cities", "kuhn", "leduc"] = "lost_cities"

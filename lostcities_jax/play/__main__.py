@@ -1,5 +1,6 @@
 """`python -m lostcities_jax.play`: a board to play on, on a local page or in the terminal."""
 
+import dataclasses
 import secrets
 import socket
 import sys
@@ -24,14 +25,17 @@ def main(argv: Sequence[str]) -> int:
     arguments = parse_play(argv, prog=PROG)
     rules = PRESETS[arguments.rules] if arguments.rules else None
     use_compile_cache()
+    if arguments.agent is None:
+        arguments = dataclasses.replace(arguments, agent="balanced" if rules else "shipped")
+    agent = str(arguments.agent)
     if arguments.text:
-        opponents = load_opponents(arguments.agent, arguments.policy, rules)
+        opponents = load_opponents(agent, arguments.policy, rules)
         _play_text(opponents, arguments)
     else:
         _check_extra()
         listener = _listen(arguments.host, arguments.port)
         with listener:
-            opponents = load_opponents(arguments.agent, arguments.policy, rules)
+            opponents = load_opponents(agent, arguments.policy, rules)
             _serve(opponents, arguments, listener)
     return 0
 
@@ -40,7 +44,7 @@ def _play_text(opponents: Opponents, arguments: PlayArguments) -> None:
     print("compiling the agents ...", flush=True)
     compile_policies(opponents)
     seed = secrets.randbits(31) if arguments.seed is None else arguments.seed
-    match = start_match(opponents.rules, arguments.agent, seed, arguments.seat, ROUNDS)
+    match = start_match(opponents.rules, str(arguments.agent), seed, arguments.seat, ROUNDS)
     play_in_terminal(opponents, match)
 
 
