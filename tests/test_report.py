@@ -161,7 +161,7 @@ def test_the_page_names_machine_versions_and_settings_that_are_not_the_defaults(
     rows = re.findall(r"<tr><td>(.*?)</tr>", settings)
     assert [row.removesuffix("</td>").split("</td><td>") for row in rows] == [
         ["seed", "0", "0", "77"],
-        ["iterations", "45", "4", "45"],
+        ["iterations", str(Config().iterations), "4", str(Config().iterations)],
         ["rules.colors", "5", "5", "4"],
     ]
 
