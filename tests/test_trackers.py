@@ -82,7 +82,8 @@ def test_train_sends_what_it_writes_to_the_tracker_and_to_whoever_watches(tmp_pa
     flags = """
         --devices cpu:1 --game kuhn --iterations 2 --network.kind mlp --network.hidden 8
         --network.layers 1 --traversal.batch-width 8 --traversal.traversals 8
-        --traversal.estimator outcome --learner.advantage-steps 2 --learner.strategy-steps 2
+        --traversal.estimator outcome --learner.accumulation reservoir
+        --learner.advantage-steps 2 --learner.strategy-steps 2
         --learner.batch-size 16 --memory.advantage-capacity 500 --memory.strategy-capacity 500
     """
     watched = {}
