@@ -374,7 +374,7 @@ def test_tables_on_a_narrow_terminal_keep_every_figure_and_names_as_they_are():
         (["noisy", "--bots"], ["number of agents is 1", "at least 2"]),
         (["--games", "18"], ["games is 18", "at least 20"]),
         (["--games", "21"], ["games is 21", "a multiple of 2"]),
-        (["--greedy", "maybe"], ["--greedy is 'maybe'", "true or false"]),
+        (["--greedy", "maybe"], ["'maybe' is neither a bot nor a checkpoint"]),
         (["--gredy"], ["'--gredy' is no flag", "mean '--greedy'?"]),
         (["--policy", "best"], ["policy is 'best'", "'average'"]),
         (["RUNS/a", "--rules", "classic"], ["other rules", "rules.colors is 2 there but 5 here"]),

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from traversal_helpers import arbitrary_baselines, seats, table_policy
 
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.games.utility import with_utility
@@ -28,7 +29,6 @@ from lostcities_jax.traversal.lockstep import traverse
 from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.samples import Decisions, policy_advantage
 from lostcities_jax.traversal.tape import sweep
-from tests.traversal_helpers import arbitrary_baselines, seats, table_policy
 
 RULES = Rules(colors=3, ranks=5, wagers=1, hand=4, penalty=-10, bonus_cards=4, bonus=10)
 CONFIG = Config(
