@@ -7,12 +7,12 @@ import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from lostcities_jax.evaluation.agents import Agent
 from lostcities_jax.evaluation.loading import load_agents
-from lostcities_jax.rollout import Policy
+from lostcities_jax.rollout import Policy, most_probable
 from lostcities_jax.settings import Config
+from lostcities_jax.solvers.opponents import without_fallback
 from lostcities_jax.solvers.seating import Rival
 
 
@@ -35,23 +35,12 @@ def load_rival(config: Config) -> Agent | None:
 
 def as_rival(agent: Agent) -> Rival:
     """The agent as a solver's opponent."""
-    return Rival(_without_fallback(agent.policy), agent.params)
+    return Rival(without_fallback(agent.policy), agent.params)
 
 
 @functools.cache
 def _greedy(policy: Policy) -> Policy:
     def play(params: Any, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
-        probabilities = policy(params, info, legal, head)
-        return jax.nn.one_hot(probabilities.argmax(-1), probabilities.shape[-1])
-
-    return play
-
-
-@functools.cache
-def _without_fallback(policy: Policy) -> Any:
-    def play(
-        params: Any, info: jax.Array, legal: jax.Array, head: int
-    ) -> tuple[jax.Array, jax.Array]:
-        return policy(params, info, legal, head), jnp.zeros(legal.shape[:-1], bool)
+        return most_probable(policy(params, info, legal, head))
 
     return play

@@ -113,5 +113,10 @@ def play_match(
 def act(policy: Policy, player: Player, decision: Decision, head: int) -> jax.Array:
     """Each lane's action by a policy, sampled or greedy; int32[B]."""
     probabilities = policy(player.params, decision.info, decision.legal, head)
-    best = jax.nn.one_hot(probabilities.argmax(-1), probabilities.shape[-1])
-    return sample_action(jnp.where(player.greedy, best, probabilities), decision.uniform)
+    played = jnp.where(player.greedy, most_probable(probabilities), probabilities)
+    return sample_action(played, decision.uniform)
+
+
+def most_probable(probabilities: jax.Array) -> jax.Array:
+    """All probability on the first of the most probable actions; float32[..., A]."""
+    return jax.nn.one_hot(probabilities.argmax(-1), probabilities.shape[-1])

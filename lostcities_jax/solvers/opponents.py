@@ -15,6 +15,7 @@ from lostcities_jax.bots import BOTS, batched_bot_policy
 from lostcities_jax.games.game import Game
 from lostcities_jax.networks import Network
 from lostcities_jax.regret import masked_softmax, regret_matching, uniform_strategy
+from lostcities_jax.rollout import Policy
 from lostcities_jax.settings import Config, LeagueConfig
 from lostcities_jax.snapshots import Snapshots
 from lostcities_jax.traversal.lockstep import TraversalPolicy
@@ -62,13 +63,23 @@ def fixed_policy(game: Game, name: str) -> TraversalPolicy:
     """The policy function of a rule-based opponent, which has no parameters."""
     play = rollout_policy(game, name)
 
-    def policy(
+    def policy(params: Any, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
+        del params
+        return play(info, legal, head)
+
+    return without_fallback(policy)
+
+
+@functools.cache
+def without_fallback(policy: Policy) -> TraversalPolicy:
+    """A policy that is not regret matching's as one that a traversal plays: it never falls back."""
+
+    def play(
         params: Any, info: jax.Array, legal: jax.Array, head: int
     ) -> tuple[jax.Array, jax.Array]:
-        del params
-        return play(info, legal, head), jnp.zeros(legal.shape[:-1], bool)
+        return policy(params, info, legal, head), jnp.zeros(legal.shape[:-1], bool)
 
-    return policy
+    return play
 
 
 def seat_policies(

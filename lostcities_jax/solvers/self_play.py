@@ -18,10 +18,7 @@ from jax.sharding import Mesh
 
 from lostcities_jax import memory, snapshots
 from lostcities_jax.games.game import Game
-from lostcities_jax.learner import (
-    LearnerState,
-    iteration_weights,
-)
+from lostcities_jax.learner import LearnerState, iteration_weights
 from lostcities_jax.memory import Memory
 from lostcities_jax.networks import Network
 from lostcities_jax.settings import Config
