@@ -91,7 +91,7 @@ def _deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> Solve
             advantage_memories=tuple(training["advantage_memories"]),
             strategy_memory=training["strategy_memory"],
             critic=training["critic"],
-            critic_memory=steps.init().critic_memory,
+            critic_memory=steps.new_critic_memory(),
             snapshots=_snapshots(policy, training),
         )
 
@@ -158,7 +158,7 @@ def _self_play(
 
     def join(policy: dict[str, Any], training: dict[str, Any]) -> SelfPlayState:
         params = policy["policy"] if "policy" in policy else policy["advantage"][0]
-        strategy, memories = None, steps.init().memories
+        strategy, memories = None, steps.new_memories()
         if "strategy" in policy:
             strategy = LearnerState(policy["strategy"], training["strategy_optimizer"])
             memories = memories._replace(strategy=training["strategy_memory"])

@@ -7,7 +7,6 @@ policy, is fitted when somebody asks for it. Each step is one compiled program; 
 nothing but parameters, counters and the tape's handle passes through the host.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -16,27 +15,30 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from lostcities_jax import memory, snapshots
+from lostcities_jax import memory
 from lostcities_jax.games.game import Game
-from lostcities_jax.learner import (
-    Learner,
-    LearnerState,
-    iteration_weights,
-    make_learner,
-    make_optimizer,
-)
-from lostcities_jax.losses import Loss, cross_entropy, squared_error
+from lostcities_jax.learner import LearnerState
 from lostcities_jax.networks import Network
 from lostcities_jax.settings import Config
 from lostcities_jax.snapshots import Snapshots
+from lostcities_jax.solvers.common import (
+    FIT,
+    INIT,
+    LEAGUE,
+    MEMORY,
+    SNAPSHOT,
+    TRAVERSE,
+    make_keep,
+    make_keys,
+    no_snapshots,
+)
+from lostcities_jax.solvers.fits import advantage_fit, critic_fit, strategy_fit
 from lostcities_jax.solvers.opponents import SeatParams, draw_from_league
 from lostcities_jax.solvers.remembering import Memories, needs_critic
 from lostcities_jax.solvers.scheduling import make_scheduler
 from lostcities_jax.traversal.lockstep import Seat
 from lostcities_jax.traversal.statistics import Statistics
 
-# Streams of random numbers folded from the run's seed.
-_INIT, _TRAVERSE, _MEMORY, _FIT, _LEAGUE, _SNAPSHOT = range(6)
 _STRATEGY, _CRITIC = 2, 3  # beside players 0 and 1, the other learners and memories
 
 
@@ -67,6 +69,7 @@ class DeepCfr(NamedTuple):
 
     Attributes:
       init: `() -> DeepCfrState`.
+      new_critic_memory: `() -> Memory`, empty; None where the estimator needs none.
       traverse: `(state, traverser, iteration) -> batch`, in its scheduler's own form.
       statistics: `batch -> Statistics`.
       remember: `(state, traverser, iteration, batch) -> state`; donates the memories of
@@ -81,6 +84,7 @@ class DeepCfr(NamedTuple):
     """
 
     init: Callable[[], DeepCfrState]
+    new_critic_memory: Callable[[], memory.Memory | None]
     traverse: Callable[..., Any]
     statistics: Callable[[Any], Statistics]
     remember: Callable[..., DeepCfrState]
@@ -94,28 +98,29 @@ class DeepCfr(NamedTuple):
 def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> DeepCfr:
     """Builds the steps of a configuration; lanes are spread over `mesh`, the rest runs on its
     first device."""
-    learners = _learners(config, game, network)
+    advantage = advantage_fit(config, game, network)
+    critic = critic_fit(config, game, network, per_iteration=2)
+    strategy = strategy_fit(config, game, network)
     has_critic = needs_critic(config.traversal.estimator)
     home = mesh.devices.flat[0]
+    key_of = make_keys(config.seed)
+    new = functools.partial(memory.init, info_size=game.info_size, max_actions=game.max_actions)
 
-    def key_of(stream: int, iteration: int, learner: int) -> jax.Array:
-        key = jax.random.fold_in(jax.random.key(config.seed), stream)
-        return jax.random.fold_in(jax.random.fold_in(key, iteration), learner)
+    def new_critic_memory() -> memory.Memory | None:
+        return jax.device_put(new(config.critic.capacity), home) if has_critic else None
 
     def init() -> DeepCfrState:
-        new = functools.partial(memory.init, info_size=game.info_size, max_actions=game.max_actions)
         sizes = config.memory
+        advantages = _pair(lambda p: advantage.init(key_of(INIT, 0, p)))
         state = DeepCfrState(
-            advantage=_pair(lambda p: learners.advantage.init(key_of(_INIT, 0, p))),
-            strategy=learners.strategy.init(key_of(_INIT, 0, _STRATEGY)),
-            critic=learners.critic.init(key_of(_INIT, 0, _CRITIC)) if has_critic else None,
+            advantage=advantages,
+            strategy=strategy.init(key_of(INIT, 0, _STRATEGY)),
+            critic=critic.init(key_of(INIT, 0, _CRITIC)) if has_critic else None,
             advantage_memories=_pair(lambda _: new(sizes.advantage_capacity)),
             strategy_memory=new(sizes.strategy_capacity),
-            critic_memory=new(config.critic.capacity) if has_critic else None,
+            critic_memory=new_critic_memory(),
+            snapshots=no_snapshots(config.snapshots, _params(advantages)),
         )
-        if config.snapshots.every:
-            networks = _pair(lambda p: state.advantage[p].params)
-            state = state._replace(snapshots=snapshots.init(networks, config.snapshots.slots))
         # Bound to the device that every later step leaves it on, or all compile twice.
         return jax.device_put(state, home)
 
@@ -128,7 +133,7 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
         if opponent == "average":
             params = params._replace(network=state.strategy.params)
         elif opponent == "league":
-            key = key_of(_LEAGUE, iteration, traverser)
+            key = key_of(LEAGUE, iteration, traverser)
             params = params._replace(network=draw(state.snapshots, params.network, other, key))
         own = SeatParams(state.advantage[traverser].params, jnp.asarray(False))
         first = Seat(own, jnp.float32(config.traversal.epsilon), jnp.asarray(True))
@@ -144,7 +149,7 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
             seats_of(state, traverser, iteration),
             critic_params(state),
             iteration,
-            key_of(_TRAVERSE, iteration, traverser),
+            key_of(TRAVERSE, iteration, traverser),
         )
 
     def remember(state: DeepCfrState, traverser: int, iteration: int, batch: Any) -> DeepCfrState:
@@ -156,7 +161,7 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
             batch,
             critic_params(state),
             iteration,
-            key_of(_MEMORY, iteration, traverser),
+            key_of(MEMORY, iteration, traverser),
         )
         return state._replace(
             advantage_memories=_replace(state.advantage_memories, traverser, memories.advantage),
@@ -164,17 +169,13 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
             critic_memory=memories.critic,
         )
 
-    fits = Learners(*(jax.jit(learner.fit, donate_argnums=0) for learner in learners))
-    weights = functools.partial(_weights, config)
-
     def fit_advantage(
         state: DeepCfrState, player: int, iteration: int
     ) -> tuple[DeepCfrState, jax.Array]:
-        start, key = state.advantage[player], key_of(_FIT, iteration, player)
+        start, key = state.advantage[player], key_of(FIT, iteration, player)
         if not config.learner.warm_start:
-            start = learners.advantage.init(key_of(_INIT, iteration, player))
-        samples = state.advantage_memories[player]
-        fitted, losses = fits.advantage(start, samples, weights(iteration, False), key)
+            start = advantage.init(key_of(INIT, iteration, player))
+        fitted, losses = advantage.fit(start, state.advantage_memories[player], iteration, key)
         return state._replace(advantage=_replace(state.advantage, player, fitted)), losses
 
     def fit_critic(
@@ -182,29 +183,25 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
     ) -> tuple[DeepCfrState, jax.Array]:
         if state.critic is None:
             return state, jnp.zeros((2,))
-        key = key_of(_FIT, iteration, _CRITIC + player)
-        newest_only = jnp.ones((config.iterations + 1,))
-        fitted, losses = fits.critic(state.critic, state.critic_memory, newest_only, key)
+        key = key_of(FIT, iteration, _CRITIC + player)
+        fitted, losses = critic.fit(state.critic, state.critic_memory, iteration, key)
         return state._replace(critic=fitted), losses
 
     def fit_strategy(state: DeepCfrState, iteration: int) -> tuple[DeepCfrState, jax.Array]:
-        key = key_of(_FIT, iteration, _STRATEGY)
-        samples, sample_weights = state.strategy_memory, weights(iteration, True)
-        fitted, losses = fits.strategy(state.strategy, samples, sample_weights, key)
+        key = key_of(FIT, iteration, _STRATEGY)
+        fitted, losses = strategy.fit(state.strategy, state.strategy_memory, iteration, key)
         return state._replace(strategy=fitted), losses
 
-    keep = jax.jit(snapshots.keep, donate_argnums=0)
+    keep = make_keep(config.snapshots)
 
     def keep_snapshot(state: DeepCfrState, iteration: int) -> DeepCfrState:
-        if state.snapshots is None or iteration % config.snapshots.every:
-            return state
-        networks = _pair(lambda p: state.advantage[p].params)
-        key = key_of(_SNAPSHOT, iteration, 0)
-        kept = keep(state.snapshots, networks, jnp.int32(iteration), key)
+        key = key_of(SNAPSHOT, iteration)
+        kept = keep(state.snapshots, _params(state.advantage), iteration, key)
         return state._replace(snapshots=kept)
 
     return DeepCfr(
         init=init,
+        new_critic_memory=new_critic_memory,
         traverse=traverse,
         statistics=scheduler.statistics,
         remember=remember,
@@ -216,35 +213,8 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
     )
 
 
-def _weights(config: Config, iteration: int, is_strategy: bool) -> jax.Array:
-    weighting, length = config.learner.weighting, config.iterations + 1
-    return jnp.asarray(iteration_weights(weighting, iteration, is_strategy, length))
-
-
-class Learners(NamedTuple):
-    """One entry for each kind of network."""
-
-    advantage: Any
-    strategy: Any
-    critic: Any
-
-
-def _learners(config: Config, game: Game, network: Network) -> Learners:
-    settings, critic = config.learner, config.critic
-
-    def make(loss: Loss, steps: int, scale: float, fits: int) -> Learner:
-        optimizer = make_optimizer(settings, steps * fits * config.iterations)
-        return make_learner(game, network, loss, optimizer, steps, settings.batch_size, scale)
-
-    constant = make_optimizer(dataclasses.replace(settings, final_rate=1.0))
-    steps = settings.strategy_steps
-    return Learners(
-        advantage=make(squared_error, settings.advantage_steps, settings.target_scale, fits=1),
-        strategy=make_learner(
-            game, network, cross_entropy, constant, steps, settings.batch_size, target_scale=1.0
-        ),
-        critic=make(squared_error, critic.steps, critic.target_scale, fits=2),
-    )
+def _params(learners: tuple[LearnerState, LearnerState]) -> tuple[Any, Any]:
+    return learners[0].params, learners[1].params
 
 
 def _pair(make: Callable[[int], Any]) -> tuple[Any, Any]:

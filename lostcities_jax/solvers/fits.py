@@ -1,75 +1,120 @@
-"""How each network of self-play is fitted to the newest batch, and the average strategy to all."""
+"""How each network of a solver is fitted, and with what weights of the iterations."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from lostcities_jax.games.game import Game
-from lostcities_jax.learner import Learner, LearnerState, bootstrap, make_learner, make_optimizer
-from lostcities_jax.losses import clipped_surrogate, cross_entropy, squared_error
+from lostcities_jax.learner import (
+    Learner,
+    LearnerState,
+    bootstrap,
+    iteration_weights,
+    make_learner,
+    make_optimizer,
+)
+from lostcities_jax.losses import Loss, clipped_surrogate, cross_entropy, squared_error
 from lostcities_jax.memory import Memory
 from lostcities_jax.networks import Network
 from lostcities_jax.settings import Config
 
 
-class Fits(NamedTuple):
-    """How each network is fitted.
+class Fit(NamedTuple):
+    """How one kind of network is fitted.
 
     Attributes:
-      policy_init: `key -> LearnerState`.
-      policy_fit: `(LearnerState, memory, share, key) -> (LearnerState, losses)`; donates the
-        first.
-      critic: of the critic.
-      strategy: of the average strategy.
+      init: `key -> LearnerState`; consumes the key.
+      fit: `(LearnerState, memory, iteration, key) -> (LearnerState, losses float32[2])`; donates
+        the first and consumes the key.
     """
 
-    policy_init: Callable
-    policy_fit: Callable
-    critic: Learner
-    strategy: Learner
+    init: Callable[[jax.Array], LearnerState]
+    fit: Callable[[LearnerState, Any, int, jax.Array], tuple[LearnerState, jax.Array]]
 
 
-def make_fits(config: Config, game: Game, network: Network) -> Fits:
-    """Builds the fits of a configuration; `solver` decides what becomes of the policy."""
-    settings, gradient, critic = config.learner, config.gradient, config.critic
-    make = functools.partial(make_learner, game, network, batch_size=settings.batch_size)
+def advantage_fit(config: Config, game: Game, network: Network) -> Fit:
+    """Of a player's advantage network to a reservoir of all iterations."""
+    steps, scale = config.learner.advantage_steps, config.learner.target_scale
+    learner = _learner(config, game, network, squared_error, steps, scale)
+    return _compiled(learner, lambda iteration: _weights(config, iteration, is_strategy=False))
 
-    def optimizer(steps: int) -> optax.GradientTransformation:
-        return make_optimizer(settings, steps * config.iterations)
 
-    scale = settings.target_scale
+def policy_fit(config: Config, game: Game, network: Network) -> Fit:
+    """Of the policy of self-play to the newest batch: `solver` decides what becomes of it."""
     if config.solver == "policy_gradient":
-        loss, steps = clipped_surrogate(gradient.clip, gradient.entropy), gradient.steps
-        policy = make(loss, optimizer=optimizer(steps), steps=steps, target_scale=1.0)
-    else:
-        steps = settings.advantage_steps
-        policy = make(squared_error, optimizer=optimizer(steps), steps=steps, target_scale=scale)
+        loss = clipped_surrogate(config.gradient.clip, config.gradient.entropy)
+        learner = _learner(config, game, network, loss, config.gradient.steps, scale=1.0)
+        return _compiled(learner, lambda _: _newest(config))
+    steps, scale = config.learner.advantage_steps, config.learner.target_scale
+    learner = _learner(config, game, network, squared_error, steps, scale)
 
     def fit(
         state: LearnerState, samples: Memory, share: jax.Array, key: jax.Array
     ) -> tuple[LearnerState, jax.Array]:
-        if config.solver == "deep_cfr":
-            samples = bootstrap(game, network, state.params, samples, share, scale)
-        return policy.fit(state, samples, jnp.ones((config.iterations + 1,)), key)
+        samples = bootstrap(game, network, state.params, samples, share, scale)
+        return learner.fit(state, samples, _newest(config), key)
 
-    return Fits(
-        policy_init=policy.init,
-        policy_fit=jax.jit(fit, donate_argnums=0),
-        critic=make(
-            squared_error,
-            optimizer=optimizer(critic.steps),
-            steps=critic.steps,
-            target_scale=critic.target_scale,
-        ),
-        strategy=make(
-            cross_entropy,
-            optimizer=make_optimizer(dataclasses.replace(settings, final_rate=1.0)),
-            steps=settings.strategy_steps,
-            target_scale=1.0,
-        ),
+    horizon = config.learner.horizon
+    return _compiled(
+        Learner(learner.init, fit), lambda iteration: jnp.float32(1.0 / min(iteration, horizon))
     )
+
+
+def critic_fit(config: Config, game: Game, network: Network, per_iteration: int) -> Fit:
+    """Of the critic to the newest batch, so many times in an iteration."""
+    steps, scale = config.critic.steps, config.critic.target_scale
+    learner = _learner(config, game, network, squared_error, steps, scale, per_iteration)
+    return _compiled(learner, lambda _: _newest(config))
+
+
+def strategy_fit(config: Config, game: Game, network: Network) -> Fit:
+    """Of the average strategy's network to strategies of all iterations, at a constant rate."""
+    settings = dataclasses.replace(config.learner, final_rate=1.0)
+    learner = make_learner(
+        game,
+        network,
+        cross_entropy,
+        make_optimizer(settings),
+        settings.strategy_steps,
+        settings.batch_size,
+        target_scale=1.0,
+    )
+    return _compiled(learner, lambda iteration: _weights(config, iteration, is_strategy=True))
+
+
+def _learner(
+    config: Config,
+    game: Game,
+    network: Network,
+    loss: Loss,
+    steps: int,
+    scale: float,
+    per_iteration: int = 1,
+) -> Learner:
+    """A learner whose rate falls over all the fits of a run."""
+    optimizer = make_optimizer(config.learner, steps * per_iteration * config.iterations)
+    return make_learner(game, network, loss, optimizer, steps, config.learner.batch_size, scale)
+
+
+def _compiled(learner: Learner, weights: Callable[[int], jax.Array]) -> Fit:
+    program = jax.jit(learner.fit, donate_argnums=0)
+
+    def fit(
+        state: LearnerState, samples: Memory, iteration: int, key: jax.Array
+    ) -> tuple[LearnerState, jax.Array]:
+        return program(state, samples, weights(iteration), key)
+
+    return Fit(learner.init, fit)
+
+
+def _weights(config: Config, iteration: int, is_strategy: bool) -> jax.Array:
+    weighting, length = config.learner.weighting, config.iterations + 1
+    return jnp.asarray(iteration_weights(weighting, iteration, is_strategy, length))
+
+
+def _newest(config: Config) -> jax.Array:
+    """Weights for a memory of one iteration's samples alone."""
+    return jnp.ones((config.iterations + 1,))

@@ -16,23 +16,32 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from lostcities_jax import memory, snapshots
+from lostcities_jax import memory
 from lostcities_jax.games.game import Game
-from lostcities_jax.learner import LearnerState, iteration_weights
+from lostcities_jax.learner import LearnerState
 from lostcities_jax.memory import Memory
 from lostcities_jax.networks import Network
 from lostcities_jax.settings import Config
 from lostcities_jax.snapshots import Snapshots
-from lostcities_jax.solvers.fits import make_fits
+from lostcities_jax.solvers.common import (
+    FIT,
+    INIT,
+    LEAGUE,
+    MEMORY,
+    SNAPSHOT,
+    TRAVERSE,
+    make_keep,
+    make_keys,
+    no_snapshots,
+)
+from lostcities_jax.solvers.fits import critic_fit, policy_fit, strategy_fit
 from lostcities_jax.solvers.remembering import Memories, Writers, make_remember
 from lostcities_jax.solvers.seating import Batch, Rival, make_play
 from lostcities_jax.traversal.samples import critic_advantage, policy_advantage
 from lostcities_jax.traversal.sharded import shards
 from lostcities_jax.traversal.statistics import Statistics, tape_statistics
 
-# Streams of random numbers folded from the run's seed, and what is fitted.
-_INIT, _PLAY, _MEMORY, _FIT, _LEAGUE, _SNAPSHOT = range(6)
-_POLICY, _STRATEGY, _CRITIC = range(3)
+_POLICY, _STRATEGY, _CRITIC = range(3)  # what is fitted
 
 
 class SelfPlayState(NamedTuple):
@@ -58,6 +67,7 @@ class SelfPlay(NamedTuple):
 
     Attributes:
       init: `() -> SelfPlayState`.
+      new_memories: `() -> Memories`, those of a batch, empty; the strategy's is None.
       play: `(state, iteration) -> [Batch, ...]`.
       statistics: `Batch -> Statistics`.
       remember: `(state, iteration, batches) -> state`; donates the memories of `state`.
@@ -69,6 +79,7 @@ class SelfPlay(NamedTuple):
     """
 
     init: Callable[[], SelfPlayState]
+    new_memories: Callable[[], Memories]
     play: Callable[[SelfPlayState, int], list[Batch]]
     statistics: Callable[[Batch], Statistics]
     remember: Callable[[SelfPlayState, int, list[Batch]], SelfPlayState]
@@ -84,37 +95,44 @@ def make_self_play(
     """Builds the steps of a configuration; lanes are spread over `mesh`, the rest runs on its
     first device. With a rival, the network learns to beat it and nothing else."""
     is_gradient = config.solver == "policy_gradient"
-    fits = make_fits(config, game, network)
+    policy = policy_fit(config, game, network)
+    critic = critic_fit(config, game, network, per_iteration=1)
+    strategy = None if is_gradient else strategy_fit(config, game, network)
     home = mesh.devices.flat[0]
+    key_of = make_keys(config.seed)
+    new = functools.partial(memory.init, info_size=game.info_size, max_actions=game.max_actions)
 
-    def key_of(stream: int, iteration: int, index: int = 0) -> jax.Array:
-        key = jax.random.fold_in(jax.random.key(config.seed), stream)
-        return jax.random.fold_in(jax.random.fold_in(key, iteration), index)
+    def new_memories() -> Memories:
+        rows = 2 if is_gradient else 1
+        memories = Memories(
+            advantage=new(config.memory.advantage_capacity, rows=rows),
+            strategy=None,
+            critic=new(config.critic.capacity),
+        )
+        return jax.device_put(memories, home)
 
     def init() -> SelfPlayState:
-        new = functools.partial(memory.init, info_size=game.info_size, max_actions=game.max_actions)
-        sizes = config.memory
-        policy = fits.policy_init(key_of(_INIT, 0, _POLICY))
+        policy_state = policy.init(key_of(INIT, 0, _POLICY))
         state = SelfPlayState(
-            policy=policy,
-            critic=fits.critic.init(key_of(_INIT, 0, _CRITIC)),
-            strategy=None if is_gradient else fits.strategy.init(key_of(_INIT, 0, _STRATEGY)),
-            memories=Memories(
-                advantage=new(sizes.advantage_capacity, rows=2 if is_gradient else 1),
-                strategy=None if is_gradient else new(sizes.strategy_capacity),
-                critic=new(config.critic.capacity),
-            ),
-            snapshots=snapshots.init((policy.params,), config.snapshots.slots)
-            if config.snapshots.every
-            else None,
+            policy=policy_state,
+            critic=critic.init(key_of(INIT, 0, _CRITIC)),
+            strategy=None,
+            memories=new_memories(),
+            snapshots=no_snapshots(config.snapshots, (policy_state.params,)),
         )
+        if strategy is not None:
+            samples = new(config.memory.strategy_capacity)
+            state = state._replace(
+                strategy=strategy.init(key_of(INIT, 0, _STRATEGY)),
+                memories=state.memories._replace(strategy=samples),
+            )
         # Bound to the device that every later step leaves it on, or all compile twice.
         return jax.device_put(state, home)
 
     play_games = make_play(config, game, network, mesh, rival)
 
     def play(state: SelfPlayState, iteration: int) -> list[Batch]:
-        key, league_key = key_of(_PLAY, iteration), key_of(_LEAGUE, iteration)
+        key, league_key = key_of(TRAVERSE, iteration), key_of(LEAGUE, iteration)
         return play_games(state.policy.params, state.snapshots, key, league_key)
 
     remember_tapes = make_remember(
@@ -137,48 +155,38 @@ def make_self_play(
                 shards(batch.tape, batch.summary, home),
                 state.critic.params,
                 iteration,
-                key_of(_MEMORY, iteration, index),
+                key_of(MEMORY, iteration, index),
             )
         return state._replace(memories=memories)
 
     def fit_policy(state: SelfPlayState, iteration: int) -> tuple[SelfPlayState, jax.Array]:
-        key = key_of(_FIT, iteration, _POLICY)
-        share = jnp.float32(1.0 / min(iteration, config.learner.horizon))
-        policy, losses = fits.policy_fit(state.policy, state.memories.advantage, share, key)
-        return state._replace(policy=policy), losses
-
-    newest = jnp.ones((config.iterations + 1,))
-    fit_critic_params = jax.jit(fits.critic.fit, donate_argnums=0)
+        key = key_of(FIT, iteration, _POLICY)
+        fitted, losses = policy.fit(state.policy, state.memories.advantage, iteration, key)
+        return state._replace(policy=fitted), losses
 
     def fit_critic(state: SelfPlayState, iteration: int) -> tuple[SelfPlayState, jax.Array]:
-        key = key_of(_FIT, iteration, _CRITIC)
-        critic, losses = fit_critic_params(state.critic, state.memories.critic, newest, key)
-        return state._replace(critic=critic), losses
-
-    fit_average = jax.jit(fits.strategy.fit, donate_argnums=0)
+        key = key_of(FIT, iteration, _CRITIC)
+        fitted, losses = critic.fit(state.critic, state.memories.critic, iteration, key)
+        return state._replace(critic=fitted), losses
 
     def fit_strategy(state: SelfPlayState, iteration: int) -> tuple[SelfPlayState, jax.Array]:
-        if state.strategy is None:
+        if strategy is None or state.strategy is None:
             return state, jnp.zeros((2,))
-        key = key_of(_FIT, iteration, _STRATEGY)
-        length = config.iterations + 1
-        weights = iteration_weights(config.learner.weighting, iteration, True, length)
-        samples = state.memories.strategy
-        strategy, losses = fit_average(state.strategy, samples, jnp.asarray(weights), key)
-        return state._replace(strategy=strategy), losses
+        key = key_of(FIT, iteration, _STRATEGY)
+        fitted, losses = strategy.fit(state.strategy, state.memories.strategy, iteration, key)
+        return state._replace(strategy=fitted), losses
 
-    keep = jax.jit(snapshots.keep, donate_argnums=0)
+    keep = make_keep(config.snapshots)
 
     def keep_snapshot(state: SelfPlayState, iteration: int) -> SelfPlayState:
-        if state.snapshots is None or iteration % config.snapshots.every:
-            return state
-        key = key_of(_SNAPSHOT, iteration)
-        kept = keep(state.snapshots, (state.policy.params,), jnp.int32(iteration), key)
+        key = key_of(SNAPSHOT, iteration)
+        kept = keep(state.snapshots, (state.policy.params,), iteration, key)
         return state._replace(snapshots=kept)
 
     count = jax.jit(functools.partial(tape_statistics, game, config.traversal.traversals))
     return SelfPlay(
         init=init,
+        new_memories=new_memories,
         play=play,
         statistics=lambda batch: count(batch.tape, batch.summary),
         remember=remember,
