@@ -67,3 +67,18 @@ def _packed_observation(player: int):
 def packed_view():
     """`(reference game, player) -> uint8[I]`, the player's packed info state."""
     return lambda game, player: np.asarray(_packed_observation(player)(_state_of(game)))
+
+
+@pytest.fixture(scope="module")
+def quick_compile():
+    """Programs of a module, and of the processes it starts, compile fast and run slowly.
+
+    For what is tried at sizes so small that compiling well costs more than it saves. What is
+    compared bit for bit between programs is left to compile as users have it.
+    """
+    jax.config.update("jax_disable_most_optimizations", True)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    yield
+    del os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"]
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()

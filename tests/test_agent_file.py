@@ -15,6 +15,8 @@ from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import make_network
 from lostcities_jax.rules import CLASSIC, MINI
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 NETWORK = {"kind": "mlp", "hidden": 8, "layers": 1}
 METADATA = checkpoint.Metadata(
     rules=MINI, network=NETWORK, iteration=7, advantage_networks=1, plays="current"

@@ -30,6 +30,8 @@ from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import make_network
 from lostcities_jax.rules import MINI, Rules
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 SMALL = Rules(colors=3, ranks=5, wagers=1, hand=4, max_turns=30)
 
 

@@ -19,6 +19,8 @@ from lostcities_jax.report.runs import Match, read_runs, short_names
 from lostcities_jax.settings import Config
 from lostcities_jax.tracking import MetricsWriter
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 RECORDED = pathlib.Path(__file__).parent / "data" / "replays.jsonl"
 ENVIRONMENT = {
     "python": "3.99.1",

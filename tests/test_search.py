@@ -23,17 +23,11 @@ from lostcities_jax.regret import uniform_strategy
 from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, MINI
 from lostcities_jax.settings import SearchConfig
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 ALL = 80  # more actions than any decision has
 WORLDS = 1500
 FEW = {"worlds": 4, "actions": 3, "margin": 0.0, "play": "sampled"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compiling():
-    """These games are so small that compiling well would cost more than it saves."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def uniform_policy(params, info, legal, head):

@@ -15,6 +15,8 @@ from lostcities_jax.config import with_values
 from lostcities_jax.errors import run_command
 from lostcities_jax.tracking import read_metrics
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 KUHN = """
 game: kuhn
 iterations: 3

@@ -12,6 +12,8 @@ from lostcities_jax import evaluate, train
 from lostcities_jax.errors import run_command
 from lostcities_jax.tracking import read_metrics
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 TINY = """
 iterations: 3
 devices: cpu:1

@@ -15,6 +15,8 @@ from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.stopping import StopRequest
 from lostcities_jax.tracking import read_metrics
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 TINY = """
 iterations: 60
 solver: policy_gradient

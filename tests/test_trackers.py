@@ -14,6 +14,8 @@ from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.trackers import open_tracker
 from lostcities_jax.tracking import MetricsWriter, read_metrics
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 
 def scalars(folder):
     """What TensorBoard itself reads: (step, value) pairs by name."""

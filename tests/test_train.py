@@ -18,6 +18,8 @@ from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.settings import Config
 from lostcities_jax.tracking import RunLog, read_metrics
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 TINY = """
 iterations: 4
 devices: cpu:1
