@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
 
 from lostcities_jax.games.game import Game
 from lostcities_jax.losses import Loss
@@ -22,6 +23,7 @@ from lostcities_jax.settings import LearnerConfig
 WEIGHTINGS = ("none", "lcfr", "dcfr")
 DCFR_ALPHA = 1.5  # discount exponent of regrets (Brown and Sandholm 2019, section 4)
 DCFR_GAMMA = 2.0  # exponent of the average strategy's weights
+_MUON_STEP = 3.0  # root mean square of Muon's step, in learning rates
 _BLOCK_ROWS = 4096  # of a memory at a time, where all of it is evaluated
 
 
@@ -160,19 +162,40 @@ def bootstrap(
 
 
 def make_optimizer(settings: LearnerConfig, steps: int = 0) -> optax.GradientTransformation:
-    """AdamW behind clipping of the gradient's norm.
+    """Muon or AdamW, behind clipping of the gradient's norm.
+
+    Muon (Jordan et al. 2024) moves the matrix of a hidden layer by its momentum made orthogonal,
+    scaled to a few times a step of Adam's; biases and last layers are left to Nadam.
 
     Args:
-      settings: its rate, decay and clip, and the share of the rate that is left in the end.
+      settings: its kind, rate, decay and clip, and the share of the rate that is left in the end.
       steps: steps of the whole run, over which the rate falls.
     """
     rate: Any = settings.learning_rate
+    decay = settings.weight_decay
     if settings.final_rate != 1.0:
         rate = optax.linear_schedule(rate, rate * settings.final_rate, steps)
-    return optax.chain(
-        optax.clip_by_global_norm(settings.max_grad_norm),
-        optax.adamw(rate, weight_decay=settings.weight_decay),
-    )
+    if settings.optimizer == "adam":
+        rule = optax.adamw(rate, weight_decay=decay)
+    else:
+        rule = optax.contrib.muon(
+            rate,
+            weight_decay=decay,
+            adam_weight_decay=decay,
+            muon_weight_dimension_numbers=_orthogonal,
+            consistent_rms=_MUON_STEP,
+        )
+    return optax.chain(optax.clip_by_global_norm(settings.max_grad_norm), rule)
+
+
+def _orthogonal(params: Any) -> Any:
+    """Which parameters Muon moves: matrices, but for those of last layers."""
+
+    def dimensions(path: Any, leaf: jax.Array) -> Any:
+        is_last = any(str(getattr(key, "key", "")).endswith("_head") for key in path)
+        return optax.contrib.MuonDimensionNumbers() if leaf.ndim == 2 and not is_last else None
+
+    return jax.tree_util.tree_map_with_path(dimensions, params)
 
 
 def all_heads(

@@ -183,10 +183,12 @@ class LearnerConfig:
       batch_size: samples of one step.
       advantage_steps: steps per advantage network and iteration.
       strategy_steps: steps of each fit of the strategy network.
-      learning_rate: of AdamW.
+      optimizer: of all networks: Muon for hidden layers and Nadam for the rest, or AdamW. Muon
+        learns twice as much by a step, at small widths for little more time.
+      learning_rate: of either.
       final_rate: share of the learning rate that is left at the end of the run; it falls
         linearly. The strategy network's stays.
-      weight_decay: of AdamW.
+      weight_decay: of either.
       max_grad_norm: norm the gradient is clipped to.
       weighting: weight of a sample by the iteration it comes from.
       warm_start: go on from the last iteration's advantage network, not from a new one.
@@ -200,6 +202,7 @@ class LearnerConfig:
     batch_size: Count = 1024
     advantage_steps: Count = 100
     strategy_steps: Count = 500
+    optimizer: Literal["muon", "adam"] = "muon"
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 1.5e-3
     final_rate: Annotated[float, Field(ge=0, le=1)] = 0.05
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0

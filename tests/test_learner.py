@@ -140,7 +140,9 @@ def test_bootstrapped_regrets_average_the_newest_with_the_positive_part_of_the_n
 
 def test_the_learning_rate_falls_in_a_line_to_its_final_share():
     """Adam's first steps on a constant gradient of 1 each move by the rate itself."""
-    settings = LearnerConfig(learning_rate=0.1, final_rate=0.5, max_grad_norm=10.0)
+    settings = LearnerConfig(
+        optimizer="adam", learning_rate=0.1, final_rate=0.5, max_grad_norm=10.0
+    )
     optimizer = make_optimizer(settings, steps=10)
     state, moves = optimizer.init(jnp.zeros(())), []
     for _ in range(12):
@@ -148,3 +150,25 @@ def test_the_learning_rate_falls_in_a_line_to_its_final_share():
         moves.append(-float(update))
     expected = [0.1 - 0.005 * min(step, 10) for step in range(12)]
     np.testing.assert_allclose(moves, expected, rtol=1e-3)
+
+
+def test_muon_moves_hidden_matrices_alike_in_all_directions_and_the_rest_by_sign_at_first():
+    """Singular values of a step are equal within what Newton-Schulz leaves (0.68 to 1.13), and
+    its root mean square is three learning rates. Nadam's first step, with momentum 0.9, is the
+    gradient's sign times 1 + 0.9 (1 - 0.9) / (1 - 0.9^2) rates."""
+    rng = np.random.default_rng(0)
+    params = {
+        "Dense_0": {"kernel": jnp.zeros((24, 16)), "bias": jnp.zeros(16)},
+        "card_head": {"kernel": jnp.zeros((16, 4))},
+    }
+    gradient = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), jnp.float32), params)
+    settings = LearnerConfig(learning_rate=0.1, final_rate=1.0, max_grad_norm=1e3)
+    optimizer = make_optimizer(settings)
+    step, _ = optimizer.update(gradient, optimizer.init(params), params)
+    values = np.linalg.svd(np.asarray(step["Dense_0"]["kernel"]), compute_uv=False)
+    assert values.max() / values.min() < 1.13 / 0.68
+    root_mean_square = np.sqrt(np.mean(np.square(step["Dense_0"]["kernel"])))
+    assert root_mean_square == pytest.approx(0.3, rel=0.3)
+    for layer, name in (("Dense_0", "bias"), ("card_head", "kernel")):
+        expected = -0.1 * (0.09 / (1 - 0.9**2) + 1) * np.sign(gradient[layer][name])
+        np.testing.assert_allclose(step[layer][name], expected, rtol=1e-4)
