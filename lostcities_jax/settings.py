@@ -155,7 +155,7 @@ class CriticConfig:
       target_scale: points that make 1.0 of a target.
     """
 
-    steps: Count = 120
+    steps: Count = 60
     trace: Annotated[float, Field(ge=0, le=1)] = 0.9
     capacity: Count = 200_000
     target_scale: Positive = 30.0
@@ -200,7 +200,7 @@ class LearnerConfig:
     """
 
     batch_size: Count = 1024
-    advantage_steps: Count = 100
+    advantage_steps: Count = 50
     strategy_steps: Count = 500
     optimizer: Literal["muon", "adam"] = "muon"
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 1.5e-3
@@ -267,7 +267,7 @@ class EvaluationConfig:
       opponents: rule-based players to meet.
     """
 
-    every: CountOrZero = 55
+    every: CountOrZero = 65
     games: Games = 1000
     opponents: tuple[Opponent, ...] = typing.get_args(Opponent)
 
@@ -308,7 +308,7 @@ class CheckpointConfig:
       keep: newest checkpoints to keep.
     """
 
-    every: Count = 55
+    every: Count = 65
     keep: Count = 2
 
 
@@ -347,7 +347,7 @@ class Config:
     """
 
     seed: Seed = 0
-    iterations: Count = 110
+    iterations: Count = 130
     devices: Devices = "auto"
     solver: Literal["deep_cfr", "policy_gradient"] = "deep_cfr"
     game: Literal["lost_cities", "kuhn", "leduc"] = "lost_cities"
