@@ -46,10 +46,12 @@ def move_action(game: Game, move: Move) -> int:
     Raises:
       ReplayError: if the move is not legal now.
     """
-    legal = {action_move(game, action): action for action in reversed(game.legal_actions())}
-    if move not in legal:
-        raise ReplayError(f"{_show_move(game.rules, move)}; allowed: {_allowed(game, move, legal)}")
-    return legal[move]
+    actions = game.legal_actions()
+    for action in actions:
+        if action_move(game, action) == move:
+            return action
+    legal = {action_move(game, action): action for action in reversed(actions)}
+    raise ReplayError(f"{_show_move(game.rules, move)}; allowed: {_allowed(game, move, legal)}")
 
 
 def action_move(game: Game, action: int) -> Move:
@@ -85,12 +87,21 @@ def play_moves(rules: Rules, deck: Sequence[int], moves: Sequence[Move]) -> Game
         game = Game(rules, deck)
     except ValueError as error:
         raise ReplayError(str(error)) from None
-    for number, move in enumerate(moves, start=1):
+    play_on(game, moves)
+    return game
+
+
+def play_on(game: Game, moves: Sequence[Move]) -> None:
+    """Carries out the moves that follow in a game.
+
+    Raises:
+      ReplayError: for an illegal move, numbered from the first one of the game.
+    """
+    for number, move in enumerate(moves, start=2 * game.turn + game.phase + 1):
         try:
             game.step(move_action(game, move))
         except ReplayError as error:
             raise ReplayError(f"move {number} is {error}") from None
-    return game
 
 
 def read_game(path: str | os.PathLike[str], number: int) -> RecordedGame:

@@ -60,6 +60,7 @@ UNTRIED = (
     "variance",
     "ablation",
     "search",
+    "play",
 )  # they take long even when tiny
 WITH_LIMIT = {"traversal", "memory", "learner"}  # in every row
 

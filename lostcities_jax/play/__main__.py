@@ -107,7 +107,7 @@ def _serve(opponents: Opponents, arguments: PlayArguments, listener: socket.sock
         access_log=False,
         server_header=False,
         ws="none",
-        limit_concurrency=200,
+        limit_concurrency=1000,  # of connections, and a browser holds some for each match
     )
     server = uvicorn.Server(config)
     failures: list[Exception] = []

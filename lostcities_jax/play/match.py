@@ -5,9 +5,9 @@ follows from playing the moves on the reference engine. So undoing is leaving mo
 finished round is its own recording. Matches are values; every function returns a new one.
 """
 
-import copy
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +16,7 @@ from lostcities_jax.cards import all_cards
 from lostcities_jax.errors import UserError, shown
 from lostcities_jax.recording import Move, RecordedGame
 from lostcities_jax.reference import Game
-from lostcities_jax.replay import action_move, play_moves
+from lostcities_jax.replay import action_move, play_moves, play_on
 from lostcities_jax.rules import NUM_PLAYERS, Rules
 
 HUMAN = "human"  # in recordings
@@ -111,13 +111,34 @@ def _checked_count(game: RecordedGame, moves: int) -> int:
 
 def position(round_: Round) -> Game:
     """The position of a round on the reference engine, for the caller to keep."""
-    return copy.deepcopy(_played(round_.rules, round_.deck, round_.moves))
+    return _line(round_.rules, round_.deck).after(round_.moves)
+
+
+class _Line:
+    """The newest position asked for of a deal: an answer needs it and what follows, many times."""
+
+    def __init__(self, rules: Rules, deck: tuple[int, ...]):
+        self._rules, self._deck = rules, deck
+        self._moves: tuple[Move, ...] = ()
+        self._game = Game(rules, deck)
+        self._lock = threading.Lock()
+
+    def after(self, moves: tuple[Move, ...]) -> Game:
+        """The position after these moves."""
+        with self._lock:
+            made = len(self._moves)
+            if moves[:made] == self._moves:
+                game = self._game.copy()
+                play_on(game, moves[made:])
+            else:
+                game = play_moves(self._rules, self._deck, moves)
+            self._game, self._moves = game, moves
+            return game.copy()
 
 
 @functools.lru_cache(maxsize=1024)
-def _played(rules: Rules, deck: tuple[int, ...], moves: tuple[Move, ...]) -> Game:
-    # An answer needs each of the newest positions a few times.
-    return play_moves(rules, deck, moves)
+def _line(rules: Rules, deck: tuple[int, ...]) -> _Line:
+    return _Line(rules, deck)
 
 
 def recorded_position(game: RecordedGame, moves: int) -> Game:

@@ -4,14 +4,16 @@ The server owns the truth. A browser sends actions and gets back what `views` le
 whatever cannot be done is refused with a status of 400 or above and {"error": one line}.
 """
 
+import contextlib
 import dataclasses
 import functools
 import pathlib
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any, NamedTuple
 
+import anyio.to_thread
 from pydantic import Field
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -36,6 +38,7 @@ from lostcities_jax.recording import ReplayError, format_game, parse_game
 from lostcities_jax.settings import Seed, checked
 
 MAX_SESSIONS = 200
+_THREADS = 4
 _STATIC = pathlib.Path(__file__).parent / "static"
 
 _MoveCount = Annotated[int, Field(ge=0, le=100_000)]
@@ -153,7 +156,15 @@ def create_app(board: Board, host: str) -> Starlette:
         routes=routes,
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=Guard(host))],
         exception_handlers={HTTPException: _say},
+        lifespan=_few_threads,
     )
+
+
+@contextlib.asynccontextmanager
+async def _few_threads(_: Starlette) -> AsyncIterator[None]:
+    # They share one interpreter: with many at work each answer is late, with few most are soon.
+    anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
+    yield
 
 
 def _say(_: Request, error: Exception) -> Response:

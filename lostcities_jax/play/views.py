@@ -5,6 +5,7 @@ the deck is in nothing. Words for moves are made here too, for the page and the 
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from lostcities_jax.drawing.suits import SUITS, card_name
@@ -20,8 +21,8 @@ from lostcities_jax.play.match import (
 from lostcities_jax.positions import state_of
 from lostcities_jax.recording import Move, RecordedGame, move_values
 from lostcities_jax.reference import Game
-from lostcities_jax.replay import action_move, move_action
-from lostcities_jax.rules import Rules
+from lostcities_jax.replay import action_move
+from lostcities_jax.rules import NUM_PLAYERS, Rules
 
 LOG_LENGTH = 40  # newest moves to tell
 
@@ -73,7 +74,7 @@ def replay_view(game: RecordedGame, moves: int) -> dict[str, Any]:
         "moves": moves,
         "all_moves": len(game.moves),
         "table": dataclasses.asdict(see_table(game.rules, state_of(now))),
-        "log": told[-LOG_LENGTH:],
+        "log": told,
     }
 
 
@@ -98,8 +99,7 @@ def log(match: Match) -> list[dict[str, Any]]:
     open_to = (0, 1) if is_over(round_, position(round_)) else (round_.human,)
     names = ["", ""]
     names[round_.human], names[1 - round_.human] = "You", match.opponent
-    told = _tell(round_.rules, round_.deck, round_.moves, (names[0], names[1]), open_to)
-    return told[-LOG_LENGTH:]
+    return _tell(round_.rules, round_.deck, round_.moves, (names[0], names[1]), open_to)
 
 
 def _tell(
@@ -109,27 +109,38 @@ def _tell(
     names: tuple[str, str],
     open_to: tuple[int, ...],
 ) -> list[dict[str, Any]]:
-    """Every move in words; cards drawn from the deck are told of the seats in `open_to`."""
-    game = Game(rules, deck)
+    """The newest moves in words; cards drawn from the deck are told of the seats in `open_to`."""
     told = []
-    for move in moves:
-        from_deck = move.kind == "draw" and move.pile is None
-        card = _name(rules, game.deck[0]) if from_deck and game.player in open_to else None
-        words = _words(names[game.player], rules, game, move)
-        text = f"{words}: {card}" if card else words
-        told.append({"seat": game.player, "text": text, "move": move_values(rules, move)})
-        game.step(move_action(game, move))
+    moved = _moved_cards(rules, deck, moves)
+    for number in range(max(len(moves) - LOG_LENGTH, 0), len(moves)):
+        seat, move = number // 2 % NUM_PLAYERS, moves[number]  # a turn is a card and a draw
+        text = _words(names[seat], move, _name(rules, moved[number]), seat in open_to)
+        told.append({"seat": seat, "text": text, "move": move_values(rules, move)})
     return told
 
 
-def _words(name: str, rules: Rules, game: Game, move: Move) -> str:
+def _moved_cards(rules: Rules, deck: tuple[int, ...], moves: Sequence[Move]) -> list[int]:
+    """The card of each of these legal moves: played, discarded, or drawn."""
+    coming = iter(deck[NUM_PLAYERS * rules.hand :])
+    piles: list[list[int]] = [[] for _ in range(rules.colors)]
+    cards = []
+    for move in moves:
+        if move.card is not None:
+            cards.append(move.card)
+            if move.kind == "discard":
+                piles[move.card // rules.faces].append(move.card)
+        else:
+            cards.append(next(coming) if move.pile is None else piles[move.pile].pop())
+    return cards
+
+
+def _words(name: str, move: Move, card: str, is_open: bool) -> str:
     ending = "" if name == "You" else "s"
     if move.card is not None:
-        return f"{name} {move.kind}{ending} {_name(rules, move.card)}"
+        return f"{name} {move.kind}{ending} {card}"
     if move.pile is None:
-        return f"{name} draw{ending} from the deck"
-    top = move.pile * rules.faces + game.piles[move.pile][-1]
-    return f"{name} take{ending} {_name(rules, top)} from its pile"
+        return f"{name} draw{ending} from the deck" + (f": {card}" if is_open else "")
+    return f"{name} take{ending} {card} from its pile"
 
 
 def _bare(rules: Rules, move: Move) -> str:
