@@ -31,9 +31,9 @@ def read_flags(
     flags = {key: kind for key, kind in kinds.items() if key != positional}
     given = {}
     groups, loose = _group(argv)
-    for flag, values in groups:
+    for flag, values, is_inline in groups:
         key, negated = _find_key(flag, flags)
-        if positional and typing.get_origin(kinds[key]) is not tuple:
+        if positional and not is_inline and typing.get_origin(kinds[key]) is not tuple:
             is_bare = kinds[key] is bool and values[:1] and values[0] not in _TRUTH_VALUES
             own = 0 if is_bare else 1
             loose += values[own:]
@@ -46,8 +46,11 @@ def read_flags(
     return given
 
 
-def _group(argv: Sequence[str]) -> tuple[list[tuple[str, list[str]]], list[str]]:
-    """Every flag with the texts that may be its values, and the texts that follow none."""
+def _group(argv: Sequence[str]) -> tuple[list[tuple[str, list[str], bool]], list[str]]:
+    """Every flag with the texts that may be its values, and the texts that follow none.
+
+    A value that is joined to its flag by "=" is marked: it can be nothing else.
+    """
     groups, loose = [], []
     values = loose
     for token in argv:
@@ -56,7 +59,7 @@ def _group(argv: Sequence[str]) -> tuple[list[tuple[str, list[str]]], list[str]]
             continue
         flag, equals, inline = token.partition("=")
         values = loose if equals else []
-        groups.append((flag, [inline] if equals else values))
+        groups.append((flag, [inline] if equals else values, bool(equals)))
     return groups, loose
 
 

@@ -357,3 +357,10 @@ def test_every_flag_of_rate_sets_its_field():
         json=pathlib.Path("out.json"),
     )
     assert parse_rate(["a", "--no-greedy", "--games", "20", "b"]).agents == ("a", "b")
+
+
+@pytest.mark.parametrize("flag", ["--cross=runs/b", "--cross=", "--no-greedy=runs/b"])
+def test_a_value_joined_to_its_flag_is_no_agent(flag):
+    name, _, value = flag.partition("=")
+    message = error_of("runs/a", flag, "runs/c", parse=parse_rate)
+    assert f"{name} is {value!r}; allowed: no value" in message
