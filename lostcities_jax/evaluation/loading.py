@@ -36,23 +36,22 @@ def load_agents(
       UserError: for a name that is neither, a damaged or foreign checkpoint, or checkpoints
         of other games or rules.
     """
-    for name in names:
-        if name not in BOTS:
-            metadata = _metadata(name)
-            if metadata.game != "lost_cities":
-                raise UserError(
-                    f"checkpoint {shown(name)} plays {metadata.game}; "
-                    f"allowed in a match: lost_cities"
-                )
-            own = metadata.rules
-            if rules is not None and own != rules:
-                raise UserError(
-                    f"checkpoint {shown(name)} is for other rules: {_difference(own, rules)}"
-                )
-            rules = own
+    found = {name: _metadata(name) for name in names if name not in BOTS}
+    for name, metadata in found.items():
+        if metadata.game != "lost_cities":
+            raise UserError(
+                f"checkpoint {shown(name)} plays {metadata.game}; allowed in a match: lost_cities"
+            )
+        own = metadata.rules
+        if rules is not None and own != rules:
+            raise UserError(
+                f"checkpoint {shown(name)} is for other rules: {_difference(own, rules)}"
+            )
+        rules = own
     rules = rules or CLASSIC
     return rules, [
-        bot_agent(rules, name) if name in BOTS else load_policy(name, policy) for name in names
+        bot_agent(rules, name) if name in BOTS else _strategy(name, found[name], policy)
+        for name in names
     ]
 
 
@@ -96,7 +95,11 @@ def load_policy(name: str, policy: str | None = None) -> Agent | Mixture:
     Raises:
       UserError: for no checkpoint, a damaged one, or one without the strategy asked for.
     """
-    metadata, params = load_checkpoint(name)
+    return _strategy(name, _metadata(name), policy)
+
+
+def _strategy(name: str, metadata: checkpoint.Metadata, policy: str | None) -> Agent | Mixture:
+    params = _policy(name, metadata)
     found = strategies(_network(metadata), params, metadata.weighting, metadata.fallback)
     wanted = policy or metadata.plays
     if wanted not in found:
@@ -114,6 +117,10 @@ def load_checkpoint(name: str) -> tuple[checkpoint.Metadata, dict[str, Any]]:
       UserError: for neither, or a damaged one.
     """
     metadata = _metadata(name)
+    return metadata, _policy(name, metadata)
+
+
+def _policy(name: str, metadata: checkpoint.Metadata) -> dict[str, Any]:
     template = policy_template(
         _network(metadata),
         metadata.solver,
@@ -122,8 +129,8 @@ def load_checkpoint(name: str) -> tuple[checkpoint.Metadata, dict[str, Any]]:
     )
     path = _path(name)
     if path.suffix == agent_file.SUFFIX:
-        return metadata, agent_file.read_policy(path, template)
-    return metadata, checkpoint.restore_policy(path, template)
+        return agent_file.read_policy(path, template)
+    return checkpoint.restore_policy(path, template)
 
 
 def _network(metadata: checkpoint.Metadata) -> Network:
