@@ -241,7 +241,7 @@ def test_metadata_without_its_file_is_damaged(run):
 def test_another_format_version_is_refused_whatever_else_it_holds(run):
     path = run / "checkpoints" / "3" / "metadata" / "metadata"
     path.write_text(json.dumps({"format_version": FORMAT_VERSION + 1, "new": "field"}))
-    expected = f"has format version {FORMAT_VERSION + 1}; allowed: {FORMAT_VERSION}"
+    expected = f"has format version {FORMAT_VERSION + 1}; allowed: 2 to {FORMAT_VERSION}"
     assert expected in error_of(read_metadata, run)
 
 
