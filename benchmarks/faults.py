@@ -27,17 +27,18 @@ NAME = "faults"
 _STARTUP_SHARE = 0.2  # of the kills, at any moment after the start of the process
 _STARTED = ("training in", "resuming after")
 
+# The smallest game, whose programs compile soonest, with everything that a checkpoint can hold.
 CONFIG = """
+game: kuhn
 devices: cpu:1
-network: {kind: mlp, hidden: 8, layers: 1}
-traversal: {batch_width: 8, traversals: 16}
+network: {kind: mlp, hidden: 32, layers: 1}
+traversal: {batch_width: 8, traversals: 16, opponent: league}
 memory: {advantage_capacity: 700, strategy_capacity: 700}
 learner: {batch_size: 32, advantage_steps: 5, strategy_steps: 5}
 critic: {steps: 5, capacity: 500}
 snapshots: {every: 3, slots: 4}
-evaluation: {every: 50, games: 4, opponents: [random, balanced]}
+evaluation: {every: 50}
 checkpoint: {every: 1, keep: 2}
-rules: {colors: 3, ranks: 5, wagers: 1, hand: 4, max_turns: 30}
 """
 
 
@@ -64,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
     flags = parse_flags(Flags, argv, NAME)
     with tempfile.TemporaryDirectory() as folder:
         whole, parts = pathlib.Path(folder) / "whole", pathlib.Path(folder) / "parts"
-        _finish(whole, flags)
+        finish(whole, flags)
         tally = kill_and_resume(parts, flags)
         found = differences(whole, parts)
     print(
@@ -101,7 +102,7 @@ def kill_and_resume(folder: pathlib.Path, flags: Flags) -> dict[str, int]:
         tally["in training" if _starts(folder) > starts else "starting"] += 1
         tally["in a save"] += any((folder / checkpoint.FOLDER).glob("*partial*"))
         tally["repeated"] += _repeated(folder)
-    _finish(folder, flags)
+    finish(folder, flags)
     return tally
 
 
@@ -182,7 +183,12 @@ def _train(argv: list[str]) -> None:
         sys.exit(run_command(train.main, argv))
 
 
-def _finish(folder: pathlib.Path, flags: Flags) -> None:
+def finish(folder: pathlib.Path, flags: Flags) -> None:
+    """Trains the run to its end in a process that is left alone.
+
+    Raises:
+      UserError: if it fails.
+    """
     process = _start(folder, flags)
     process.join()
     if process.exitcode:

@@ -8,9 +8,12 @@ it is whole. Orbax is slow to import, so only the functions that need it do so.
 
 import contextlib
 import dataclasses
+import gc
 import importlib.metadata
+import json
 import pathlib
 import shutil
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -100,11 +103,13 @@ def save(
         checksums.seal(partial)
         partial.rename(path)
         _prune(directory, keep)
+        return path
     except (OSError, ValueError) as error:  # tensorstore raises the latter for a full disk
-        with contextlib.suppress(OSError):
-            _remove_temporary(directory)
-        raise UserError(f"checkpoint {path} cannot be written: {_brief(error)}") from error
-    return path
+        failure = _brief(error)
+    _drop_unfinished()
+    with contextlib.suppress(OSError):
+        _remove_temporary(directory)
+    raise UserError(f"checkpoint {path} cannot be written: {failure}")
 
 
 def set_aside(path: pathlib.Path) -> pathlib.Path:
@@ -161,13 +166,9 @@ def read_metadata(path: str | pathlib.Path) -> Metadata:
     Raises:
       UserError: for no checkpoint, damaged metadata, or another format version.
     """
-    import orbax.checkpoint as ocp
-
     path = resolve(path)
     try:
-        with _checkpointer() as checkpointer:
-            items = ocp.args.Composite(metadata=ocp.args.JsonRestore())
-            record = dict(checkpointer.restore(path, args=items)["metadata"])
+        record = dict(json.loads((path / "metadata" / "metadata").read_bytes()))
         version = record["format_version"]
         if version == FORMAT_VERSION:
             checksums.check(path, "metadata")
@@ -322,7 +323,7 @@ def _checkpointer():
     import orbax.checkpoint as ocp
 
     verbosity = absl.logging.get_verbosity()
-    absl.logging.set_verbosity(absl.logging.ERROR)
+    absl.logging.set_verbosity(absl.logging.FATAL)
     handler = ocp.CompositeCheckpointHandler(
         policy=ocp.StandardCheckpointHandler(),
         training=ocp.StandardCheckpointHandler(),
@@ -333,6 +334,13 @@ def _checkpointer():
             yield checkpointer
     finally:
         absl.logging.set_verbosity(verbosity)
+
+
+def _drop_unfinished() -> None:
+    """Collects the coroutines of a failed save, which orbax leaves and which warn as they go."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        gc.collect()
 
 
 def _is_checkpoint(path: pathlib.Path) -> bool:

@@ -39,15 +39,16 @@ def check(folder: pathlib.Path, part: str) -> None:
     sums = json.loads((folder / FILE).read_bytes())
     if not isinstance(sums, dict):
         raise ValueError(f"{FILE} holds no checksums")
-    expected = {name: sum_ for name, sum_ in sums.items() if name.partition("/")[0] == part}
-    expected |= {name: sum_ for name, sum_ in sums.items() if "/" not in name}
-    for name in sorted(expected):
-        with open(folder / name, "rb") as file:
-            if _digest(file) != expected[name]:
+    found = {path.name: path for path in folder.iterdir() if path.is_file() and path.name != FILE}
+    found |= {path.relative_to(folder).as_posix(): path for path in _files(folder / part)}
+    expected = {name for name in sums if "/" not in name or name.startswith(f"{part}/")}
+    # Only what lies in the folder is opened, whatever names the checksums hold.
+    for name in sorted(expected ^ found.keys()):
+        raise ValueError(f"file {name} is {'missing' if name in expected else 'unknown'}")
+    for name, path in found.items():
+        with open(path, "rb") as file:
+            if _digest(file) != sums[name]:
                 raise ValueError(f"file {name} is not as it was written")
-    found = {path.relative_to(folder).as_posix() for path in _files(folder / part)}
-    if unknown := found - set(expected):
-        raise ValueError(f"file {min(unknown)} has no checksum")
 
 
 def _digest(file) -> str:
