@@ -14,7 +14,7 @@ import json
 import pathlib
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -245,15 +245,15 @@ def _restore(path: pathlib.Path, item: str, template: Any) -> Any:
     import orbax.checkpoint as ocp
 
     want, target = _leaves(template), jax.tree.map(_abstract, template)
-    items = ocp.args.Composite(**{item: ocp.args.StandardRestore(target)})
     has_checksums = read_metadata(path).format_version == FORMAT_VERSION
     try:
         if has_checksums:
             checksums.check(path, item)
-        with _checkpointer() as checkpointer:
-            have = _leaves(checkpointer.metadata(path).item_metadata[item].tree)
+        # The item alone: asked for a whole checkpoint, orbax trips over damage to the others.
+        with _checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+            have = _leaves(checkpointer.metadata(path / item).item_metadata.tree)
             _check_leaves(path, item, have, want)
-            return checkpointer.restore(path, args=items)[item]
+            return checkpointer.restore(path / item, args=ocp.args.StandardRestore(target))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         # What a damaged file raises depends on where tensorstore trips over it.
         raise DamagedError(f"checkpoint {path} has a damaged {item}: {_brief(error)}") from error
@@ -312,23 +312,23 @@ def _write(path: pathlib.Path, policy: Any, training: Any, record: dict[str, Any
         training=ocp.args.StandardSave(training),
         metadata=ocp.args.JsonSave(record),
     )
-    with _checkpointer() as checkpointer:
-        checkpointer.save(path, args=items)
-
-
-@contextlib.contextmanager
-def _checkpointer():
-    """An orbax checkpointer for the three items that keeps its log lines off the terminal."""
-    import absl.logging
-    import orbax.checkpoint as ocp
-
-    verbosity = absl.logging.get_verbosity()
-    absl.logging.set_verbosity(absl.logging.FATAL)
     handler = ocp.CompositeCheckpointHandler(
         policy=ocp.StandardCheckpointHandler(),
         training=ocp.StandardCheckpointHandler(),
         metadata=ocp.JsonCheckpointHandler(),
     )
+    with _checkpointer(handler) as checkpointer:
+        checkpointer.save(path, args=items)
+
+
+@contextlib.contextmanager
+def _checkpointer(handler: Any) -> Iterator[Any]:
+    """An orbax checkpointer that keeps its log lines off the terminal."""
+    import absl.logging
+    import orbax.checkpoint as ocp
+
+    verbosity = absl.logging.get_verbosity()
+    absl.logging.set_verbosity(absl.logging.FATAL)
     try:
         with ocp.Checkpointer(handler) as checkpointer:
             yield checkpointer

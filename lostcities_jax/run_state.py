@@ -15,6 +15,7 @@ from lostcities_jax.errors import UserError
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.catalogue import plays_itself
 from lostcities_jax.solvers.solver import Solver
+from lostcities_jax.tracking import METRICS_FILE, read_metrics
 
 # What decides the size of a state.
 MEMORY_SETTINGS = "memory.advantage_capacity, memory.strategy_capacity or critic.capacity"
@@ -82,11 +83,12 @@ def resume(
     Newer ones that are damaged are renamed, so that the run can write them anew; `say` is told.
 
     Raises:
-      UserError: where none is whole, or the newest is of another game or network.
+      UserError: where none is whole or all are gone, or the newest is of another game or network.
     """
     damaged: list[tuple[pathlib.Path, checkpoint.DamagedError]] = []
     directory = folder / checkpoint.FOLDER
-    if checkpoint.latest(directory) is None:  # it was ended before its first checkpoint
+    if checkpoint.latest(directory) is None:
+        _check_new(config, folder)
         return solver.init(), 0
     for path in reversed(checkpoint.resolve_all(directory)):
         try:
@@ -112,6 +114,16 @@ def restore(config: Config, path: pathlib.Path, solver: Solver) -> tuple[Any, in
     policy = checkpoint.restore_policy(path, policy)
     training = checkpoint.restore_training(path, training)
     return solver.join(policy, training), metadata.iteration
+
+
+def _check_new(config: Config, folder: pathlib.Path) -> None:
+    """Refuses a run without a checkpoint that must have had one, whose metrics would go."""
+    done = len(read_metrics(folder)) if (folder / METRICS_FILE).exists() else 0
+    if done > 2 * config.checkpoint.every:  # the second one is begun when the first is whole
+        raise UserError(
+            f"run {folder} has metrics of {done} iterations and no checkpoint; "
+            f"allowed: a run with a checkpoint, or one ended before its first"
+        )
 
 
 def _metadata(config: Config, policy: dict[str, Any]) -> checkpoint.Metadata:

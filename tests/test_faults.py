@@ -94,6 +94,9 @@ def test_a_difference_in_one_bit_is_found(whole, run, capsys):
 
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again(whole, run, capsys):
     shutil.rmtree(run / "checkpoints")
+    assert "metrics of 4 iterations and no checkpoint" in resume(run, capsys, code=2)
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text(lines[0] + lines[1][:50])
     assert "training in" in resume(run, capsys)
     assert faults.differences(whole, run) == []
 
@@ -143,11 +146,14 @@ def test_metrics_that_are_missing_are_counted(run, capsys):
 def no_file_longer_than(size):
     """Has the system refuse longer files, as a full disk or a quota does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    shortest = jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)  # programs are files too
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", shortest)
 
 
 def test_a_disk_without_room_for_a_checkpoint_ends_a_run_in_one_line(whole, run, capsys):
