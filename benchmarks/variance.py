@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.fixtures import positions
 from benchmarks.harness import Measurement, Report, parse_flags
-from lostcities_jax import run_folder, run_state
+from lostcities_jax import checkpoint, run_folder, run_state
 from lostcities_jax.cli import Preset
 from lostcities_jax.devices import select_devices
 from lostcities_jax.errors import UserError, run_command
@@ -115,7 +115,8 @@ def _saved(run: str) -> _Setup:
     game = make_game(config.game, config.rules)
     network = make_network(game, **dataclasses.asdict(config.network))
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",))
-    state, _ = run_state.restore(config, folder, make_solver(config, game, network, mesh))
+    path = checkpoint.resolve(folder)
+    state, _ = run_state.restore(config, path, make_solver(config, game, network, mesh))
     if not isinstance(state, SelfPlayState):
         raise UserError(f"run is {run}, with a network for each seat; allowed: one for both")
     return _Setup(config, game, network, state)

@@ -9,6 +9,7 @@ Training, evaluation, rating, a board to play on and pages of runs and games are
 from lostcities_jax.drawing import Picture, picture, to_svg, to_text
 from lostcities_jax.engine import (
     card_half_step,
+    checked_step,
     current_player,
     draw_half_step,
     is_terminal,
@@ -30,6 +31,7 @@ __all__ = [
     "Rules",
     "State",
     "card_half_step",
+    "checked_step",
     "current_player",
     "deal",
     "deal_from_deck",

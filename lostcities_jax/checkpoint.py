@@ -1,28 +1,40 @@
 """Checkpoints of a run, `<run>/checkpoints/<iteration>/`, written and read by orbax.
 
 A checkpoint holds three items: `policy`, the parameters to play with; `training`, all else
-that an exact continuation needs; and `metadata`, what the two were made for. Orbax is slow to
-import, so only the functions that need it do so.
+that an exact continuation needs; and `metadata`, what the two were made for. Beside them lie the
+checksums of all files. It is written under another name, `<iteration>.partial`, and renamed when
+it is whole. Orbax is slow to import, so only the functions that need it do so.
 """
 
 import contextlib
 import dataclasses
+import gc
 import importlib.metadata
+import json
 import pathlib
 import shutil
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
+from lostcities_jax import checksums
 from lostcities_jax.errors import UserError, shown
 from lostcities_jax.rules import Rules
 
 FOLDER = "checkpoints"
-FORMAT_VERSION = 2  # 1 had networks of other inputs
-_TEMPORARY = "*.orbax-checkpoint-tmp*"
+FORMAT_VERSION = 3
+_OLDEST_VERSION = 2  # has no checksums; 1 had networks of other inputs
+_PARTIAL = ".partial"
+_DAMAGED = ".damaged"
+_TEMPORARY = (f"[0-9]*{_PARTIAL}", "[0-9]*.orbax-checkpoint-tmp*")
 _PATHS = "a run folder, its checkpoints folder, or one checkpoint"
+
+
+class DamagedError(UserError):
+    """A checkpoint is not as it was written, or not whole."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,25 +91,41 @@ def save(
     Raises:
       UserError: for an iteration that has a checkpoint, or a folder that cannot be written.
     """
-    import orbax.checkpoint as ocp
-
     directory = pathlib.Path(directory).absolute()
     path = directory / str(iteration)
     if path.exists():
         raise UserError(f"checkpoint {path} exists; allowed: an iteration without one")
     record = dataclasses.asdict(dataclasses.replace(metadata, iteration=iteration))
-    items = ocp.args.Composite(
-        policy=ocp.args.StandardSave(policy),
-        training=ocp.args.StandardSave(training),
-        metadata=ocp.args.JsonSave(record),
-    )
+    partial = path.with_name(path.name + _PARTIAL)
     try:
-        with _checkpointer() as checkpointer:
-            checkpointer.save(path, args=items)
+        _remove_temporary(directory)
+        _write(partial, policy, training, record)
+        checksums.seal(partial)
+        partial.rename(path)
         _prune(directory, keep)
+        return path
+    except (OSError, ValueError) as error:  # tensorstore raises the latter for a full disk
+        failure = _brief(error)
+    _drop_unfinished()
+    with contextlib.suppress(OSError):
+        _remove_temporary(directory)
+    raise UserError(f"checkpoint {path} cannot be written: {failure}")
+
+
+def set_aside(path: pathlib.Path) -> pathlib.Path:
+    """Renames a damaged checkpoint, so that its iteration can have another; returns its new path.
+
+    Raises:
+      UserError: for a folder that cannot be written.
+    """
+    target = path.with_name(path.name + _DAMAGED)
+    try:
+        if target.exists():
+            shutil.rmtree(target)
+        path.rename(target)
     except OSError as error:
-        raise UserError(f"checkpoint {path} cannot be written: {error}") from error
-    return path
+        raise UserError(f"checkpoint {path} cannot be renamed: {error.strerror}") from error
+    return target
 
 
 def latest(directory: str | pathlib.Path) -> int | None:
@@ -138,16 +166,14 @@ def read_metadata(path: str | pathlib.Path) -> Metadata:
     Raises:
       UserError: for no checkpoint, damaged metadata, or another format version.
     """
-    import orbax.checkpoint as ocp
-
     path = resolve(path)
     try:
-        with _checkpointer() as checkpointer:
-            items = ocp.args.Composite(metadata=ocp.args.JsonRestore())
-            record = dict(checkpointer.restore(path, args=items)["metadata"])
+        record = dict(json.loads((path / "metadata" / "metadata").read_bytes()))
         version = record["format_version"]
+        if version == FORMAT_VERSION:
+            checksums.check(path, "metadata")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UserError(f"checkpoint {path} has damaged metadata: {_brief(error)}") from error
+        raise DamagedError(f"checkpoint {path} has damaged metadata: {_brief(error)}") from error
     return parse_metadata(record, version, f"checkpoint {path}")
 
 
@@ -157,14 +183,17 @@ def parse_metadata(record: dict[str, Any], version: Any, name: str) -> Metadata:
     Raises:
       UserError: naming `name`, for another format version or values that cannot be.
     """
-    if version != FORMAT_VERSION:
-        raise UserError(f"{name} has format version {shown(version)}; allowed: {FORMAT_VERSION}")
+    if type(version) is not int or not _OLDEST_VERSION <= version <= FORMAT_VERSION:
+        raise UserError(
+            f"{name} has format version {shown(version)}; "
+            f"allowed: {_OLDEST_VERSION} to {FORMAT_VERSION}"
+        )
     try:
         fields = dict(record)
         fields["rules"] = Rules(**fields["rules"])
         return _checked(Metadata(**fields))
     except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{name} has damaged metadata: {_brief(error)}") from error
+        raise DamagedError(f"{name} has damaged metadata: {_brief(error)}") from error
 
 
 def check_compatible(metadata: Metadata, rules: Rules, network: Any) -> None:
@@ -216,15 +245,18 @@ def _restore(path: pathlib.Path, item: str, template: Any) -> Any:
     import orbax.checkpoint as ocp
 
     want, target = _leaves(template), jax.tree.map(_abstract, template)
-    items = ocp.args.Composite(**{item: ocp.args.StandardRestore(target)})
+    has_checksums = read_metadata(path).format_version == FORMAT_VERSION
     try:
-        with _checkpointer() as checkpointer:
-            have = _leaves(checkpointer.metadata(path).item_metadata[item].tree)
+        if has_checksums:
+            checksums.check(path, item)
+        # The item alone: asked for a whole checkpoint, orbax trips over damage to the others.
+        with _checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+            have = _leaves(checkpointer.metadata(path / item).item_metadata.tree)
             _check_leaves(path, item, have, want)
-            return checkpointer.restore(path, args=items)[item]
+            return checkpointer.restore(path / item, args=ocp.args.StandardRestore(target))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         # What a damaged file raises depends on where tensorstore trips over it.
-        raise UserError(f"checkpoint {path} has a damaged {item}: {_brief(error)}") from error
+        raise DamagedError(f"checkpoint {path} has a damaged {item}: {_brief(error)}") from error
 
 
 def _check_leaves(
@@ -272,24 +304,43 @@ def _checked(metadata: Metadata) -> Metadata:
     return metadata
 
 
-@contextlib.contextmanager
-def _checkpointer():
-    """An orbax checkpointer for the three items that keeps its log lines off the terminal."""
-    import absl.logging
+def _write(path: pathlib.Path, policy: Any, training: Any, record: dict[str, Any]) -> None:
     import orbax.checkpoint as ocp
 
-    verbosity = absl.logging.get_verbosity()
-    absl.logging.set_verbosity(absl.logging.ERROR)
+    items = ocp.args.Composite(
+        policy=ocp.args.StandardSave(policy),
+        training=ocp.args.StandardSave(training),
+        metadata=ocp.args.JsonSave(record),
+    )
     handler = ocp.CompositeCheckpointHandler(
         policy=ocp.StandardCheckpointHandler(),
         training=ocp.StandardCheckpointHandler(),
         metadata=ocp.JsonCheckpointHandler(),
     )
+    with _checkpointer(handler) as checkpointer:
+        checkpointer.save(path, args=items)
+
+
+@contextlib.contextmanager
+def _checkpointer(handler: Any) -> Iterator[Any]:
+    """An orbax checkpointer that keeps its log lines off the terminal."""
+    import absl.logging
+    import orbax.checkpoint as ocp
+
+    verbosity = absl.logging.get_verbosity()
+    absl.logging.set_verbosity(absl.logging.FATAL)
     try:
         with ocp.Checkpointer(handler) as checkpointer:
             yield checkpointer
     finally:
         absl.logging.set_verbosity(verbosity)
+
+
+def _drop_unfinished() -> None:
+    """Collects the coroutines of a failed save, which orbax leaves and which warn as they go."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        gc.collect()
 
 
 def _is_checkpoint(path: pathlib.Path) -> bool:
@@ -304,12 +355,20 @@ def _iterations(directory: pathlib.Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal() and name.isascii())
 
 
+def _remove_temporary(directory: pathlib.Path) -> None:
+    """Removes what a save that was killed or failed left behind, and nothing else."""
+    for pattern in _TEMPORARY:
+        for path in directory.glob(pattern):
+            shutil.rmtree(path)
+
+
 def _prune(directory: pathlib.Path, keep: int) -> None:
-    """Remove old checkpoints and what a killed save left behind, and nothing else."""
-    for path in directory.glob(_TEMPORARY):
-        shutil.rmtree(path)
+    """Removes old checkpoints; one that is half removed does not look like one."""
     for iteration in _iterations(directory)[:-keep]:
-        shutil.rmtree(directory / str(iteration))
+        path = directory / str(iteration)
+        partial = path.with_name(path.name + _PARTIAL)
+        path.rename(partial)
+        shutil.rmtree(partial)
 
 
 def _brief(error: Exception) -> str:

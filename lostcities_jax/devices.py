@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -38,6 +39,25 @@ def select_devices(spec: str) -> Mesh:
     if wanted > len(devices):
         raise UserError(f"devices is {spec}; allowed: at most cpu:{len(devices)} in this process")
     return Mesh(np.array(devices[:wanted]), (LANE_AXIS,))
+
+
+@contextlib.contextmanager
+def out_of_memory_named(settings: str) -> Iterator[None]:
+    """Says in one line which settings to lower where what runs inside has too little memory.
+
+    Raises:
+      UserError: instead of JAX's or NumPy's own error.
+    """
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, MemoryError) as error:
+        text = str(error)
+        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in text:
+            raise
+        raise UserError(
+            f"out of memory ({shown(text.partition(chr(10))[0], 120)}); lower {settings}; "
+            f"checkpoints are kept"
+        ) from error
 
 
 def memory_limit_bytes(device: jax.Device) -> int | None:  # pyright: ignore

@@ -10,6 +10,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jax.experimental import checkify
 
 from lostcities_jax.arrays import along_last
 from lostcities_jax.cards import EMPTY, face_values
@@ -174,15 +175,14 @@ def step(rules: Rules, state: State, action: jax.Array) -> State:
     """Takes one action of either phase by whoever is to move.
 
     An illegal action, or any action in a finished game, leaves the state as it is: under
-    `jit` nothing can be raised, so hosts check `legal_mask` first.
+    `jit` nothing can be raised, so hosts check `legal_mask` first, or use `checked_step`.
 
     Args:
       rules: the rule set.
       state: any state.
       action: an action of `legal_mask`. int32[].
     """
-    mask = legal_mask(rules, state)
-    is_legal = (mask & (jnp.arange(rules.num_actions) == action)).any()
+    is_legal = _is_legal(rules, state, action)
     local = jnp.where(state.phase == CARD_PHASE, action, action - rules.num_card_actions)
     branches = [
         functools.partial(half_step, rules, player=player)
@@ -196,6 +196,27 @@ def step(rules: Rules, state: State, action: jax.Array) -> State:
     return jax.tree.map(lambda new, old: jnp.where(is_legal, new, old), moved, state)
 
 
+def checked_step(rules: Rules, state: State, action: jax.Array) -> State:
+    """Takes one action as `step` does, and lets an illegal one fail under `jit` too.
+
+    It must run within `jax.experimental.checkify.checkify`, whose error says which action it was
+    and raises it when thrown: `error, state = jax.jit(checkify.checkify(step))(...)`.
+
+    Args:
+      rules: the rule set.
+      state: any state.
+      action: an action. int32[].
+    """
+    checkify.check(
+        _is_legal(rules, state, action),
+        "action {action} is not legal in turn {turn}, phase {phase}; allowed: those of legal_mask",
+        action=action,
+        turn=state.turn,
+        phase=state.phase,
+    )
+    return step(rules, state, action)
+
+
 def hand_columns(rules: Rules, hand: jax.Array) -> jax.Array:
     """A hand as column bits; uint8[H] to uint16[C]."""
     color, face = hand // rules.faces, hand % rules.faces
@@ -203,6 +224,11 @@ def hand_columns(rules: Rules, hand: jax.Array) -> jax.Array:
     bits = jnp.where(of_color & (face > 0)[None], _number_bit(rules, face)[None], jnp.uint16(0))
     wagers = (of_color & (face == 0)[None]).sum(-1, dtype=jnp.uint16)
     return bits.sum(-1, dtype=jnp.uint16) | ((jnp.uint16(1) << wagers) - jnp.uint16(1))
+
+
+def _is_legal(rules: Rules, state: State, action: jax.Array) -> jax.Array:
+    """Whether an action is one of `legal_mask`; bool[]."""
+    return (legal_mask(rules, state) & (jnp.arange(rules.num_actions) == action)).any()
 
 
 def _set_row(rows: jax.Array, player: int, row: jax.Array) -> jax.Array:

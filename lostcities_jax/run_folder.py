@@ -8,7 +8,6 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from lostcities_jax import checkpoint
 from lostcities_jax.config import dump_config, load_config
 from lostcities_jax.errors import UserError, shown
 from lostcities_jax.settings import Config
@@ -37,9 +36,12 @@ def create(path: pathlib.Path | None, config: Config) -> pathlib.Path:
                 f"run folder {shown(str(path))} is not empty; "
                 f"allowed: a new folder, or --resume to continue a run"
             )
-        (path / CONFIG_FILE).write_text(dump_config(config), encoding="utf-8")
         record = json.dumps(environment_record(), indent=2) + "\n"
         (path / ENVIRONMENT_FILE).write_text(record, encoding="utf-8")
+        # The last file, and whole from the start: what has it is a run that can be resumed.
+        partial = (path / CONFIG_FILE).with_suffix(".tmp")
+        partial.write_text(dump_config(config), encoding="utf-8")
+        partial.replace(path / CONFIG_FILE)
     except OSError as error:
         raise UserError(
             f"run folder {shown(str(path))} cannot be written: {error.strerror}"
@@ -51,16 +53,13 @@ def reopen(path: pathlib.Path) -> Config:
     """The settings of a run to continue.
 
     Raises:
-      UserError: for a folder that is no run, or a run without a checkpoint.
+      UserError: for a folder that is no run.
     """
     if not (path / CONFIG_FILE).is_file():
         raise UserError(
             f"{shown(str(path))} is no run folder; allowed with --resume: one with {CONFIG_FILE}"
         )
-    config = load_config(path / CONFIG_FILE)
-    if checkpoint.latest(path / checkpoint.FOLDER) is None:
-        raise UserError(f"run {shown(str(path))} has no checkpoint to resume from")
-    return config
+    return load_config(path / CONFIG_FILE)
 
 
 @contextlib.contextmanager

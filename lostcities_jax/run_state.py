@@ -1,54 +1,145 @@
-"""A solver's state as a run's checkpoint keeps it: the policy to play with, and all the rest."""
+"""A solver's state as a run's checkpoints keep it: written while the run goes on, and read back."""
 
+import concurrent.futures
 import dataclasses
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 
 from lostcities_jax import checkpoint
+from lostcities_jax.devices import out_of_memory_named
+from lostcities_jax.errors import UserError
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.catalogue import plays_itself
 from lostcities_jax.solvers.solver import Solver
+from lostcities_jax.tracking import METRICS_FILE, read_metrics
+
+# What decides the size of a state.
+MEMORY_SETTINGS = "memory.advantage_capacity, memory.strategy_capacity or critic.capacity"
 
 
-def save(config: Config, folder: pathlib.Path, solver: Solver, state: Any, iteration: int) -> None:
-    """Writes the checkpoint of an iteration into a run folder.
+class Saver:
+    """Writes the checkpoints of a run in a thread of its own; use as a context manager.
+
+    The run waits for a copy of its state alone, which nothing later can change, and for an earlier
+    checkpoint if that is still being written. Leaving the context waits for the last one.
+    """
+
+    def __init__(
+        self, config: Config, folder: pathlib.Path, solver: Solver, say: Callable[[str], None]
+    ):
+        """`say` is told of a checkpoint that could not be written; the run goes on without it."""
+        self._config, self._solver, self._say = config, solver, say
+        self._directory = folder / checkpoint.FOLDER
+        self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
+        self._last: concurrent.futures.Future[UserError | None] | None = None
+
+    def save(self, state: Any, iteration: int) -> None:
+        """Copies the state after an iteration and has it written."""
+        self._settled()
+        with out_of_memory_named(MEMORY_SETTINGS):
+            policy, training = jax.tree.map(_host_copy, self._solver.split(state))
+        self._last = self._writer.submit(self._write, iteration, policy, training)
+
+    def finish(self) -> None:
+        """Waits for the last checkpoint.
+
+        Raises:
+          UserError: if that one could not be written.
+        """
+        error = self._settled()
+        if error is not None:
+            raise error
+
+    def __enter__(self) -> "Saver":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._writer.shutdown(wait=True)
+
+    def _settled(self) -> UserError | None:
+        """What the save under way ends with."""
+        return None if self._last is None else self._last.result()
+
+    def _write(self, iteration: int, policy: Any, training: Any) -> UserError | None:
+        metadata = _metadata(self._config, policy)
+        keep = self._config.checkpoint.keep
+        try:
+            checkpoint.save(self._directory, iteration, policy, training, metadata, keep)
+        except UserError as error:
+            self._say(f"{error}; earlier checkpoints are kept")
+            return error
+        return None
+
+
+def resume(
+    config: Config, folder: pathlib.Path, solver: Solver, say: Callable[[str], None]
+) -> tuple[Any, int]:
+    """The state of a run's newest whole checkpoint and its iteration; without any, a new state.
+
+    Newer ones that are damaged are renamed, so that the run can write them anew; `say` is told.
 
     Raises:
-      UserError: for a folder that cannot be written.
+      UserError: where none is whole or all are gone, or the newest is of another game or network.
     """
-    policy, training = solver.split(state)
-    checkpoint.save(
-        folder / checkpoint.FOLDER,
-        iteration,
-        policy,
-        training,
-        checkpoint.Metadata(
-            game=config.game,
-            rules=config.rules,
-            network=dataclasses.asdict(config.network),
-            fallback=config.traversal.fallback,
-            weighting=config.learner.weighting,
-            snapshot_slots=config.snapshots.slots if config.snapshots.every else 0,
-            solver=config.solver,
-            advantage_networks=len(policy.get("advantage", ())),
-            plays="current" if plays_itself(config) else "average",
-        ),
-        config.checkpoint.keep,
-    )
+    damaged: list[tuple[pathlib.Path, checkpoint.DamagedError]] = []
+    directory = folder / checkpoint.FOLDER
+    if checkpoint.latest(directory) is None:
+        _check_new(config, folder)
+        return solver.init(), 0
+    for path in reversed(checkpoint.resolve_all(directory)):
+        try:
+            state, iteration = restore(config, path, solver)
+        except checkpoint.DamagedError as error:
+            damaged.append((path, error))
+            continue
+        for broken, error in damaged:
+            say(f"{error}; kept as {checkpoint.set_aside(broken).name}, an older one is taken")
+        return state, iteration
+    raise damaged[0][1]
 
 
-def restore(config: Config, folder: pathlib.Path, solver: Solver) -> tuple[Any, int]:
-    """The state of a run's newest checkpoint and its iteration.
+def restore(config: Config, path: pathlib.Path, solver: Solver) -> tuple[Any, int]:
+    """The state of one checkpoint and its iteration.
 
     Raises:
       UserError: for a checkpoint that is damaged or of another game or network.
     """
-    path = checkpoint.resolve(folder)
     metadata = checkpoint.read_metadata(path)
     checkpoint.check_compatible(metadata, config.rules, config.network)
     policy, training = solver.split(jax.eval_shape(solver.init))
     policy = checkpoint.restore_policy(path, policy)
     training = checkpoint.restore_training(path, training)
     return solver.join(policy, training), metadata.iteration
+
+
+def _check_new(config: Config, folder: pathlib.Path) -> None:
+    """Refuses a run without a checkpoint that must have had one, whose metrics would go."""
+    done = len(read_metrics(folder)) if (folder / METRICS_FILE).exists() else 0
+    if done > 2 * config.checkpoint.every:  # the second one is begun when the first is whole
+        raise UserError(
+            f"run {folder} has metrics of {done} iterations and no checkpoint; "
+            f"allowed: a run with a checkpoint, or one ended before its first"
+        )
+
+
+def _metadata(config: Config, policy: dict[str, Any]) -> checkpoint.Metadata:
+    return checkpoint.Metadata(
+        game=config.game,
+        rules=config.rules,
+        network=dataclasses.asdict(config.network),
+        fallback=config.traversal.fallback,
+        weighting=config.learner.weighting,
+        snapshot_slots=config.snapshots.slots if config.snapshots.every else 0,
+        solver=config.solver,
+        advantage_networks=len(policy.get("advantage", ())),
+        plays="current" if plays_itself(config) else "average",
+    )
+
+
+def _host_copy(leaf: jax.Array) -> np.ndarray:
+    """A copy: on a CPU `np.asarray` shares the array's memory, which a donation gives away."""
+    return np.array(leaf)

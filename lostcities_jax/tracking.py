@@ -1,5 +1,6 @@
 """What a run leaves behind to read: metrics, its log, its environment, and its progress."""
 
+import contextlib
 import datetime
 import importlib.metadata
 import importlib.util
@@ -41,32 +42,54 @@ class MetricsWriter:
 
         Raises:
           TypeError: for a value that is no number, text, or array or list of these.
+          UserError: for a file that cannot be written.
         """
         plain = {name: _plain(value) for name, value in values.items()}
         row = {"iteration": iteration} | plain
-        self._file.write(json.dumps(row, allow_nan=False) + "\n")
-        self._file.flush()
+        line = json.dumps(row, allow_nan=False) + "\n"
+        try:
+            self._file.write(line)
+            self._file.flush()
+        except OSError as error:
+            raise self._unwritable(error) from error
         for sink in self._sinks:
             sink(iteration, plain)
 
-    def truncate_after(self, iteration: int) -> None:
-        """Drop the lines of later iterations, which a resumed run writes anew."""
+    def truncate_after(self, iteration: int) -> int:
+        """Drop the lines of later iterations, which a resumed run writes anew.
+
+        Returns:
+          how many earlier iterations have no line.
+
+        Raises:
+          UserError: for a damaged line, or a file that cannot be written.
+        """
         self._file.close()
         kept = [row for row in read_metrics(self._path) if row["iteration"] <= iteration]
         partial = self._path.with_suffix(".tmp")
-        partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-        partial.replace(self._path)
-        self._open()
+        try:
+            partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+            partial.replace(self._path)
+            self._open()
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return iteration - len(kept)
 
     def close(self) -> None:
         """Close the file; later writes fail."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # of a line that could not be written, and was told of
+            self._file.close()
 
     def __enter__(self) -> "MetricsWriter":
         return self
 
     def __exit__(self, *_) -> None:
         self.close()
+
+    def _unwritable(self, error: OSError) -> UserError:
+        return UserError(
+            f"metrics {self._path} cannot be written: {error.strerror}; checkpoints are kept"
+        )
 
     def _open(self) -> None:
         """Open for appending behind the last whole line, as a killed run may leave a half one."""
@@ -116,14 +139,16 @@ class RunLog:
         self.console.out(text, highlight=False)
 
     def write_file(self, text: str) -> None:
-        """One line for the log file only."""
+        """One line for the log file only; a full disk is no reason to end a run."""
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        self._file.write(f"{now} {text}\n")
-        self._file.flush()
+        with contextlib.suppress(OSError):
+            self._file.write(f"{now} {text}\n")
+            self._file.flush()
 
     def close(self) -> None:
         """Close the log file; later writes fail."""
-        self._file.close()
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def __enter__(self) -> "RunLog":
         return self
@@ -204,7 +229,10 @@ def _parse_row(path: pathlib.Path, number: int, line: bytes) -> dict[str, Any]:
             return row
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
-    raise UserError(f"metrics {path} line {number} is no JSON object with an iteration")
+    raise UserError(
+        f"metrics {path} line {number} is no JSON object with an iteration; "
+        f"allowed: the file without that line"
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ from lostcities_jax import run_folder, run_state
 from lostcities_jax.cli import check_overrides, parse_train
 from lostcities_jax.compile_cache import use_compile_cache
 from lostcities_jax.compile_clock import CompileClock
-from lostcities_jax.devices import select_devices
+from lostcities_jax.devices import out_of_memory_named, select_devices
 from lostcities_jax.errors import run_command
 from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.utility import with_utility
@@ -60,24 +60,36 @@ def main(argv: Sequence[str], watch: Sink | None = None) -> int:
         )
         assert folder is not None
         at_exit.enter_context(run_folder.locked(folder))
-        if arguments.resume:
-            state, done = run_state.restore(config, folder, solver)
-        else:
-            state, done = solver.init(), 0
         log = at_exit.enter_context(RunLog(folder))
+        with out_of_memory_named(run_state.MEMORY_SETTINGS):
+            if arguments.resume:
+                state, done = run_state.resume(config, folder, solver, log.write)
+            else:
+                state, done = solver.init(), 0
+        saver = at_exit.enter_context(run_state.Saver(config, folder, solver, log.write))
         sinks = [] if watch is None else [watch]
         if arguments.track is not None:
             settings = dataclasses.asdict(config)
             tracker = open_tracker(arguments.track, folder, settings, done)
             sinks.append(at_exit.enter_context(tracker))
         metrics = at_exit.enter_context(MetricsWriter(folder, sinks))
-        metrics.truncate_after(done)
+        if missing := metrics.truncate_after(done):
+            log.write(f"metrics of {missing} iterations up to {done} are missing")
         _announce(config, folder, mesh, log, done)
         should_stop = at_exit.enter_context(StopRequest(arguments.max_minutes, log.write))
         progress = at_exit.enter_context(Progress(log, config.iterations, done))
         measuring = RunEvaluation(config, game, network, log, progress.phase, rival)
         run = Run(
-            config, folder, game, solver, clock, metrics, progress, measuring, arguments.profile
+            config=config,
+            folder=folder,
+            game=game,
+            solver=solver,
+            clock=clock,
+            metrics=metrics,
+            progress=progress,
+            evaluation=measuring,
+            saver=saver,
+            profile=arguments.profile,
         )
         done = train(run, state, done, should_stop)
         if done < config.iterations:

@@ -10,11 +10,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from lostcities_jax import memory, run_state
+from lostcities_jax import memory
 from lostcities_jax.compile_clock import CompileClock
+from lostcities_jax.devices import out_of_memory_named
 from lostcities_jax.errors import UserError
 from lostcities_jax.games.game import Game
 from lostcities_jax.run_evaluation import RunEvaluation
+from lostcities_jax.run_state import MEMORY_SETTINGS, Saver
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.scheduling import traversal_plan
 from lostcities_jax.solvers.solver import Report, Solver
@@ -22,6 +24,13 @@ from lostcities_jax.tracking import MetricsWriter, Progress
 from lostcities_jax.traversal.statistics import Statistics, depth_bin_size
 
 PROFILE = "profile"  # folder of the trace, for TensorBoard or xprof
+# What decides the memory that a phase takes; fits are of networks, in batches.
+_SIZED_BY = {
+    "traversal": "traversal.batch_width or traversal.traversals",
+    "memory": MEMORY_SETTINGS,
+    "evaluation": "traversal.batch_width",
+}
+_FITS_SIZED_BY = "learner.batch_size or network.hidden"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +45,7 @@ class Run:
     metrics: MetricsWriter
     progress: Progress
     evaluation: RunEvaluation
+    saver: Saver
     profile: bool
 
 
@@ -50,17 +60,23 @@ def train(run: Run, state: Any, done: int, should_stop: Callable[[], bool]) -> i
 
     Returns:
       the iterations finished then; the newest checkpoint is of the last of them.
+
+    Raises:
+      UserError: for a loss that is no number, too little room or memory, or a last checkpoint
+        that cannot be written.
     """
     for iteration in range(done + 1, run.config.iterations + 1):
         is_traced = run.profile and iteration == done + 2  # the first one compiles
         with jax.profiler.trace(run.folder / PROFILE) if is_traced else contextlib.nullcontext():
             state, is_saved = _iterate(run, state, iteration)
+        done = iteration
         if should_stop():
             if not is_saved:
                 # As it is: what `prepare` fits must not depend on where a run was stopped.
-                run_state.save(run.config, run.folder, run.solver, state, iteration)
-            return iteration
-    return run.config.iterations
+                run.saver.save(state, iteration)
+            break
+    run.saver.finish()
+    return done
 
 
 def _iterate(run: Run, state: Any, iteration: int) -> tuple[Any, bool]:
@@ -85,7 +101,7 @@ def _iterate(run: Run, state: Any, iteration: int) -> tuple[Any, bool]:
     run.metrics.write(iteration, values)
     if is_saved:  # after the metrics, which a resumed run cuts back to its checkpoint
         run.progress.phase("checkpoint")
-        run_state.save(run.config, run.folder, run.solver, state, iteration)
+        run.saver.save(state, iteration)
     run.progress.advance(traversal["traversal/nodes_per_second"])
     return state, is_saved
 
@@ -163,7 +179,10 @@ class _Timer:
         """Times what runs inside, and shows the title meanwhile."""
         self._progress.phase(title)
         started, compiled = time.perf_counter(), self._clock.seconds
-        with jax.profiler.TraceAnnotation(name):
+        with (
+            jax.profiler.TraceAnnotation(name),
+            out_of_memory_named(_SIZED_BY.get(name, _FITS_SIZED_BY)),
+        ):
             yield
         spent = time.perf_counter() - started - (self._clock.seconds - compiled)
         self.seconds[name] = self.seconds.get(name, 0.0) + spent

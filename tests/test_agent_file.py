@@ -98,7 +98,7 @@ HEAD = "advantage/0/card_head/bias"
         ({"other": np.zeros(1)}, ["unknown array 'other'"]),
         ({"metadata": np.array("{")}, ["damaged"]),
         ({"metadata": np.array("[" * 100_000)}, ["damaged"]),
-        ({"metadata": np.array('{"format_version": 1}')}, ["format version 1; allowed: 2"]),
+        ({"metadata": np.array('{"format_version": 1}')}, ["format version 1; allowed: 2 to 3"]),
         ({"metadata": np.array('{"format_version": 2}')}, ["damaged metadata"]),
     ],
 )

@@ -51,6 +51,8 @@ TINY = {
     "learner": f"{SMALL_NETWORK} --batch-size 8 --capacity 64 --steps 2 --repeats 1",
     "evaluation": f"{SMALL_NETWORK} --games 8 --width 4 --repeats 1",
     "breakdown": f"{SMALL_NETWORK} --width 4 --turns 2 --traversals-per-lane 2 --repeats 1",
+    "board": "--games 3 --waves 2 --opponent random",
+    "checkpointing": "--warmup 3 --rounds 1 --traversals 16 --hidden 4 --every 1000",
     "host_transfers": "--width 8 --traversals 8 --steps 1 --factor 2 --devices cpu:1",
 }
 UNTRIED = (
@@ -61,6 +63,7 @@ UNTRIED = (
     "ablation",
     "search",
     "play",
+    "faults",  # its parts are tried in test_faults
 )  # they take long even when tiny
 WITH_LIMIT = {"traversal", "memory", "learner"}  # in every row
 

@@ -1,7 +1,13 @@
-"""The engine against the reference engine, recorded games and positions known by hand."""
+"""The engine against the reference engine, recorded games and positions known by hand.
+
+ENGINE_TRANSITIONS says how many random transitions of each large rule set are compared:
+
+    ENGINE_TRANSITIONS=3500000 python -m pytest -n auto tests/test_engine.py -k half_steps
+"""
 
 import functools
 import itertools
+import os
 import pathlib
 import struct
 from collections import Counter
@@ -13,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import checkify
 
 from lostcities_jax import engine
 from lostcities_jax.cards import EMPTY, all_cards
@@ -21,11 +28,11 @@ from lostcities_jax.recording import parse_game
 from lostcities_jax.reference import Game, column_score
 from lostcities_jax.replay import move_action
 from lostcities_jax.rules import CARD_PHASE, CLASSIC, DRAW_PHASE, MINI, SIX_COLORS, Rules
-from lostcities_jax.state import State, deal_from_deck, shuffled_deck
+from lostcities_jax.state import State, deal, deal_from_deck, shuffled_deck
 
 # Random transitions compared for each rule set: the large ones in CHUNKS tests, so that
 # several processes can share them.
-TRANSITIONS = 1_000_000
+TRANSITIONS = int(os.environ.get("ENGINE_TRANSITIONS", "1_000_000"))
 CHUNKS = 8
 HOSTILE_TRANSITIONS = 10_000
 PUBLIC_TRANSITIONS = 50_000
@@ -335,6 +342,23 @@ def test_step_equals_the_reference_and_ignores_what_is_illegal_or_too_late(rules
     assert is_terminal.sum() > 100
 
 
+def test_the_checked_step_moves_as_the_step_and_names_an_illegal_action():
+    both = checkify.checkify(functools.partial(engine.checked_step, MINI))
+    step = jax.jit(jax.vmap(both))
+    states = jax.vmap(functools.partial(deal, MINI))(jax.random.split(jax.random.key(0), 4))
+    legal = jax.vmap(functools.partial(engine.legal_mask, MINI))(states).argmax(-1)
+    error, moved = step(states, legal)
+    error.throw()
+    expected = jax.vmap(functools.partial(engine.step, MINI))(states, legal)
+    jax.tree.map(np.testing.assert_array_equal, moved, expected)
+    for action in (-1, MINI.num_actions, MINI.num_card_actions):  # the last is a draw
+        error, moved = step(states, legal.at[2].set(action))
+        with pytest.raises(checkify.JaxRuntimeError, match=f"action {action} is not legal in turn"):
+            error.throw()
+        same = jax.tree.map(lambda new, old: (new[2] == old[2]).all(), moved, states)
+        assert all(jax.tree.leaves(same))
+
+
 def card_multisets(rules: Rules, decks: np.ndarray, seen: View) -> np.ndarray:
     """Every card of the table, hands and deck in ascending order, EMPTY behind; [..., X]."""
     state, colors = seen.state, np.arange(rules.colors)
@@ -355,6 +379,25 @@ def test_no_card_is_lost_or_doubled_at_any_step(small_record):
     cards = card_multisets(SMALL, small_record.decks, small_record.before)
     assert (cards[..., : SMALL.num_cards] == all_cards(SMALL)).all()
     assert (cards[..., SMALL.num_cards :] == EMPTY).all()
+
+
+def test_expeditions_only_grow_and_by_one_card_a_turn(small_record):
+    columns = small_record.before.state.expeditions
+    before, after = columns[:, :-1], columns[:, 1:]
+    assert (before & after == before).all()
+    grown = np.bitwise_count(after ^ before).sum((-1, -2))
+    assert set(np.unique(grown)) == {0, 1}
+    mover = small_record.before.state.turn[:, :-1] % 2
+    other = np.take_along_axis(after ^ before, (1 - mover)[..., None, None], axis=-2)
+    assert not other.any()
+
+
+def test_every_state_but_a_last_one_has_a_legal_action_of_its_phase_alone(small_record):
+    seen = small_record.before
+    card, draw = np.split(seen.legal, [SMALL.num_card_actions], axis=-1)
+    assert (seen.legal.any(-1) == ~seen.is_terminal).all()
+    assert not (card.any(-1) & draw.any(-1)).any()
+    assert (draw.any(-1) == (~seen.is_terminal & (seen.state.phase == DRAW_PHASE))).all()
 
 
 @pytest.mark.parametrize("rules", [CLASSIC, SMALL, Rules(ranks=10, wagers=0, bonus_cards=3)])

@@ -1,5 +1,7 @@
 """What a user gets who installs the package without a checkout."""
 
+import importlib.metadata
+import importlib.util
 import pathlib
 import subprocess
 import sys
@@ -44,3 +46,21 @@ def test_the_citation_names_the_version_of_the_package():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     citation = (ROOT / "CITATION.cff").read_text("utf-8").splitlines()
     assert f"version: {project['version']}" in citation
+
+
+def test_the_audit_names_what_the_lock_file_lacks():
+    specification = importlib.util.spec_from_file_location("audit", ROOT / ".ci" / "audit.py")
+    assert specification is not None and specification.loader is not None
+    audit = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(audit)
+    pins, wrong = audit.locked("# pins\nnumpy==2.0.0\nchex>=1\nNumPy==2.1.0\n")
+    assert pins == {"numpy": "2.0.0"} and len(wrong) == 2
+    own = importlib.metadata.version("numpy")
+    ask = [audit.Requirement("numpy>=2")]
+    assert audit.audit({"numpy": own}, ask) == []
+    assert audit.audit({}, ask) == ["numpy>=2 is not in the lock file"]
+    assert audit.audit({"numpy": own, "x": "1"}, ask) == ["x is locked and needed by nothing"]
+    assert audit.audit({"numpy": "1.0"}, ask) == [
+        "numpy is locked at 1.0, but numpy>=2 is required",
+        f"numpy is locked at 1.0 and installed as {own}",
+    ]

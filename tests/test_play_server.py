@@ -13,7 +13,8 @@ import threading
 import httpx
 import pytest
 import uvicorn
-from hypothesis import given, settings
+from fuzzing import fuzzed
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lostcities_jax.play.guard import MAX_BODY_BYTES
@@ -461,7 +462,7 @@ PATHS = st.sampled_from(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@fuzzed
 @given(path=PATHS, body=st.dictionaries(KEYS, VALUES, max_size=6) | VALUES | st.binary(max_size=40))
 def test_no_body_is_answered_with_more_than_a_refusal(path, body, client):
     path = path.replace("ID", start(client)["id"])
