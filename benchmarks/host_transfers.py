@@ -1,6 +1,6 @@
 """`python -m benchmarks.host_transfers`: an iteration does no host work per sample.
 
-Runs the steps of a Deep CFR iteration at two sizes and counts what passes between host and
+Runs an iteration of each kind of Deep CFR at two sizes and counts what passes between host and
 devices, and every function the host calls meanwhile. Exits with 1 if a count grows with the
 size.
 """
@@ -8,6 +8,7 @@ size.
 import contextlib
 import dataclasses
 import gc
+import itertools
 import math
 import os
 import re
@@ -16,7 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +25,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from benchmarks.harness import Measurement, Report, device_meshes, parse_flags
-from lostcities_jax import memory
 from lostcities_jax.cli import Preset
+from lostcities_jax.devices import one_process
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import make_network
@@ -43,9 +44,12 @@ from lostcities_jax.settings import (
     TraversalConfig,
     checked,
 )
-from lostcities_jax.solvers.deep_cfr import DeepCfr, DeepCfrState, make_deep_cfr
+from lostcities_jax.solvers.catalogue import make_solver
+from lostcities_jax.solvers.solver import Solver
 
 NAME = "host_transfers"
+Accumulation = Literal["reservoir", "bootstrap"]
+_ACCUMULATIONS: tuple[Accumulation, ...] = get_args(Accumulation)
 _ITERATIONS = 4  # of which the first compiles; JAX's caches may fill in the next
 _SLACK = 1.01  # of host calls: whether JAX finds shardings identical or equal changes a few
 _TRANSFER = re.compile(
@@ -62,8 +66,8 @@ class Flags:
     Attributes:
       rules: rules of the game.
       width: lanes.
-      traversals: traversals of each player in the small iteration.
-      steps: learner steps of each player in the small iteration.
+      traversals: traversals of a batch in the small iteration.
+      steps: steps of each fit in the small iteration.
       factor: how many times larger the other iteration is, in both.
       devices: device settings to try; none for one CPU device and one per core, or all GPUs.
       seed: seed of the run.
@@ -85,52 +89,59 @@ def main(argv: Sequence[str]) -> int:
     flags = parse_flags(Flags, argv, NAME)
     meshes = device_meshes(flags.devices)
     _check_that_guards_are_logged()
-    report = Report(NAME, "one iteration, both players", flags, argv)
+    report = Report(NAME, "one iteration", flags, argv)
     grown = []
-    for mesh in meshes:
-        small, large = _measure(flags, mesh)
+    for mesh, accumulation in itertools.product(meshes, _ACCUMULATIONS):
+        where = f"of {accumulation} on {mesh.size} device(s)"
+        small, large = _measure(flags, mesh, accumulation)
         for counted in (small, large):
             report.add(counted)
         grown += [
-            f"{name} on {mesh.size} device(s)"
+            f"{name} {where}"
             for name in small.figures
-            if name not in ("samples", "MB between devices")
+            if name not in ("nodes", "MB between devices")
             and small.figures[name] != large.figures[name]
         ]
         if large.rate > _SLACK * small.rate:
-            grown.append(f"host calls on {mesh.size} device(s)")
+            grown.append(f"host calls {where}")
     report.finish()
     report.note(f"grown with the samples: {', '.join(grown) or 'none of the counts'}")
     return 1 if grown else 0
 
 
-def _measure(flags: Flags, mesh: Mesh) -> list[Measurement]:
+def _measure(flags: Flags, mesh: Mesh, accumulation: Accumulation) -> list[Measurement]:
     """Counts of an iteration at both sizes: the leanest of several after the first.
 
     Both sizes compile before either is counted, so that both find JAX's caches alike.
     """
     runs = []
     for factor in (1, flags.factor):
-        solver = _solver(flags, mesh, factor)
-        # Arrays that are not bound to their device from the start would be compiled for twice.
-        state = jax.device_put(solver.init(), mesh.devices.flat[0])
-        runs.append((factor, solver, jax.block_until_ready(_iterate(solver, state, 1))))
-    return [_leanest(mesh, *run) for run in runs]
+        solver = _solver(flags, mesh, factor, accumulation)
+        state, _ = solver.iterate(solver.init(), 1, _untimed)
+        settings = {"accumulation": accumulation, "devices": mesh.size, "size": factor}
+        runs.append((settings, solver, state))
+    return [_leanest(*run) for run in runs]
 
 
-def _leanest(mesh: Mesh, factor: int, solver: DeepCfr, state: DeepCfrState) -> Measurement:
+def _leanest(settings: dict[str, Any], solver: Solver, state: Any) -> Measurement:
     measurements = []
     for iteration in range(2, _ITERATIONS + 1):
-        before = _samples_seen(state)
         lines: list[str] = []
         with _captured_stderr(lines), jax.transfer_guard("log_explicit"), _HostCalls() as host:
-            state = jax.block_until_ready(_iterate(solver, state, iteration))
-        samples = _samples_seen(state) - before
-        measurements.append(_measurement(mesh, factor, samples, lines, host))
+            state, report = jax.block_until_ready(solver.iterate(state, iteration, _untimed))
+        nodes = sum(int(batch.nodes) for batch in report.statistics)
+        measurements.append(_measurement(settings, nodes, lines, host))
     return min(measurements, key=lambda measured: measured.rate)
 
 
-def _solver(flags: Flags, mesh: Mesh, factor: int) -> DeepCfr:
+@contextlib.contextmanager
+def _untimed(name: str, title: str) -> Iterator[None]:
+    """A phase that nobody asks about."""
+    del name, title
+    yield
+
+
+def _solver(flags: Flags, mesh: Mesh, factor: int, accumulation: Accumulation) -> Solver:
     config = Config(
         seed=flags.seed,
         iterations=_ITERATIONS,
@@ -139,23 +150,25 @@ def _solver(flags: Flags, mesh: Mesh, factor: int) -> DeepCfr:
         traversal=TraversalConfig(batch_width=flags.width, traversals=factor * flags.traversals),
         memory=MemoryConfig(advantage_capacity=50_000, strategy_capacity=50_000),
         critic=CriticConfig(steps=factor * flags.steps, capacity=50_000),
-        learner=LearnerConfig(batch_size=64, advantage_steps=factor * flags.steps),
+        learner=LearnerConfig(
+            batch_size=64, advantage_steps=factor * flags.steps, accumulation=accumulation
+        ),
     )
     game = lost_cities(config.rules)
     network = make_network(game, **dataclasses.asdict(config.network))
-    return make_deep_cfr(config, game, network, mesh)
+    return make_solver(config, game, network, one_process(mesh))
 
 
 def _measurement(
-    mesh: Mesh, factor: int, samples: int, lines: Sequence[str], host: "_HostCalls"
+    settings: dict[str, Any], nodes: int, lines: Sequence[str], host: "_HostCalls"
 ) -> Measurement:
     counts, sizes = _transfers(lines)
     return Measurement(
-        settings={"devices": mesh.size, "size": factor},
+        settings=settings,
         unit="host calls",
         rates=[float(host.calls)],
         figures={
-            "samples": samples,
+            "nodes": nodes,
             "to devices": counts["host-to-device"],
             # On a GPU the guards see each pull too; on a CPU only the calls do.
             "to the host": max(counts["device-to-host"], host.pulls),
@@ -164,21 +177,6 @@ def _measurement(
             "MB between devices": sizes["device-to-device"] / 1e6,
         },
     )
-
-
-def _iterate(solver: DeepCfr, state: DeepCfrState, iteration: int) -> DeepCfrState:
-    """The steps of training that touch samples, as the train command takes them."""
-    for player in (0, 1):
-        batch = solver.traverse(state, player, iteration)
-        state = solver.remember(state, player, iteration, batch)
-        state, _ = solver.fit_advantage(state, player, iteration)
-        state, _ = solver.fit_critic(state, player, iteration)
-    return state
-
-
-def _samples_seen(state: DeepCfrState) -> int:
-    memories: list[memory.Memory] = [*state.advantage_memories, state.strategy_memory]
-    return sum(int(reservoir.seen[0]) for reservoir in memories)
 
 
 def _transfers(lines: Sequence[str]) -> tuple[Counter[str], Counter[str]]:

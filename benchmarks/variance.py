@@ -19,7 +19,7 @@ from benchmarks.fixtures import positions
 from benchmarks.harness import Measurement, Report, parse_flags
 from lostcities_jax import checkpoint, run_folder, run_state
 from lostcities_jax.cli import Preset
-from lostcities_jax.devices import select_devices
+from lostcities_jax.devices import one_process, select_devices
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.game import Game
@@ -114,9 +114,9 @@ def _saved(run: str) -> _Setup:
     config = run_folder.reopen(folder)
     game = make_game(config.game, config.rules)
     network = make_network(game, **dataclasses.asdict(config.network))
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",))
+    machine = one_process(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",)))
     path = checkpoint.resolve(folder)
-    state, _ = run_state.restore(config, path, make_solver(config, game, network, mesh))
+    state, _ = run_state.restore(config, path, make_solver(config, game, network, machine))
     if not isinstance(state, SelfPlayState):
         raise UserError(f"run is {run}, with a network for each seat; allowed: one for both")
     return _Setup(config, game, network, state)
@@ -133,8 +133,8 @@ def _trained(flags: Flags, rules: Rules) -> _Setup:
     )
     game = lost_cities(rules)
     network = make_network(game, **dataclasses.asdict(config.network))
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",))
-    steps = make_self_play(config, game, network, mesh)
+    machine = one_process(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",)))
+    steps = make_self_play(config, game, network, machine)
     state = steps.init()
     for iteration in range(1, flags.iterations + 1):
         state = steps.remember(state, iteration, steps.play(state, iteration))

@@ -249,8 +249,9 @@ def _restore(path: pathlib.Path, item: str, template: Any) -> Any:
     try:
         if has_checksums:
             checksums.check(path, item)
+        handler = ocp.StandardCheckpointHandler(multiprocessing_options=_alone())
         # The item alone: asked for a whole checkpoint, orbax trips over damage to the others.
-        with _checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+        with _checkpointer(handler) as checkpointer:
             have = _leaves(checkpointer.metadata(path / item).item_metadata.tree)
             _check_leaves(path, item, have, want)
             return checkpointer.restore(path / item, args=ocp.args.StandardRestore(target))
@@ -312,13 +313,27 @@ def _write(path: pathlib.Path, policy: Any, training: Any, record: dict[str, Any
         training=ocp.args.StandardSave(training),
         metadata=ocp.args.JsonSave(record),
     )
+    alone = _alone()
     handler = ocp.CompositeCheckpointHandler(
-        policy=ocp.StandardCheckpointHandler(),
-        training=ocp.StandardCheckpointHandler(),
-        metadata=ocp.JsonCheckpointHandler(),
+        policy=ocp.StandardCheckpointHandler(multiprocessing_options=alone),
+        training=ocp.StandardCheckpointHandler(multiprocessing_options=alone),
+        metadata=ocp.JsonCheckpointHandler(multiprocessing_options=alone),
+        composite_options=ocp.CompositeOptions(multiprocessing_options=alone),
     )
     with _checkpointer(handler) as checkpointer:
         checkpointer.save(path, args=items)
+
+
+def _alone() -> Any:
+    """Of processes that share a run one alone writes, and none waits for another to read."""
+    import orbax.checkpoint as ocp
+
+    process = jax.process_index()
+    return ocp.options.MultiprocessingOptions(
+        primary_host=process,
+        active_processes={process},
+        barrier_sync_key_prefix=f"process-{process}",
+    )
 
 
 @contextlib.contextmanager
@@ -330,7 +345,7 @@ def _checkpointer(handler: Any) -> Iterator[Any]:
     verbosity = absl.logging.get_verbosity()
     absl.logging.set_verbosity(absl.logging.FATAL)
     try:
-        with ocp.Checkpointer(handler) as checkpointer:
+        with ocp.Checkpointer(handler, multiprocessing_options=_alone()) as checkpointer:
             yield checkpointer
     finally:
         absl.logging.set_verbosity(verbosity)

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pathlib
+import re
 import typing
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
@@ -13,6 +14,7 @@ from pydantic import Field
 from lostcities_jax.config import config_keys, config_value, find_config, load_config, with_values
 from lostcities_jax.errors import UserError, shown
 from lostcities_jax.flags import help_if_asked, read_flags
+from lostcities_jax.processes import Meeting
 from lostcities_jax.settings import (
     BatchWidth,
     Config,
@@ -50,6 +52,7 @@ class TrainArguments:
       max_minutes: stop after the iteration in which these are over; None for no limit.
       profile: trace one iteration.
       track: where else to send the metrics; None for nowhere.
+      meeting: how this process finds others to share the run with; None for one alone.
       overrides: dotted keys whose values were given: by flag, or all of them with `--config`.
     """
 
@@ -59,6 +62,7 @@ class TrainArguments:
     max_minutes: float | None = None
     profile: bool = False
     track: Tracker | None = None
+    meeting: Meeting | None = None
     overrides: tuple[str, ...] = ()
 
 
@@ -74,6 +78,10 @@ class _Flags:
       max_minutes: stop and save after the iteration in which these are over; no limit without.
       profile: write a JAX trace of this process's second iteration to the run folder.
       track: also send the metrics to TensorBoard files in the run folder, or to Weights & Biases.
+      distributed: share the run with other processes, that Slurm, Kubernetes or MPI started.
+      coordinator: the same without those: address and port of the first process.
+      num_processes: how many processes there are.
+      process_id: which of them this is, from 0.
     """
 
     config: _File = None
@@ -82,6 +90,10 @@ class _Flags:
     max_minutes: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
     profile: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     track: Annotated[Tracker | None, tyro.conf.arg(metavar="tensorboard | wandb")] = None
+    distributed: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    coordinator: Annotated[str | None, tyro.conf.arg(metavar="HOST:PORT")] = None
+    num_processes: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    process_id: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     settings: Annotated[Config, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Config)
 
 
@@ -233,7 +245,8 @@ def parse_train(
     default = default or Config()
     help_if_asked(argv, prog, _Flags(settings=default))
     own = {"config": str, "run_dir": str, "resume": bool, "max_minutes": float}
-    own |= {"profile": bool, "track": str}
+    own |= {"profile": bool, "track": str, "distributed": bool, "coordinator": str}
+    own |= {"num_processes": int, "process_id": int}
     given = read_flags(argv, own | config_keys())
     path = given.pop("config", None)
     run_dir = given.pop("run_dir", None)
@@ -243,6 +256,9 @@ def parse_train(
     track = given.pop("track", None)
     if track is not None:
         check_tracker(track)
+    meeting = _meeting(given)
+    if meeting is not None and run_dir is None:
+        raise UserError("--run-dir is missing; allowed with several processes: one for all")
     if resume and run_dir is None:
         raise UserError("--resume needs --run-dir, the folder of the run to continue")
     base = default if path is None else load_config(find_config(path))
@@ -253,6 +269,7 @@ def parse_train(
         max_minutes=max_minutes,
         profile=profile,
         track=track,
+        meeting=meeting,
         overrides=tuple(given) if path is None else tuple(config_keys()),
     )
 
@@ -311,6 +328,29 @@ def _parse(default: _T, argv: Sequence[str], prog: str, positional: str) -> _T:
     help_if_asked(argv, prog, default)
     kinds = config_keys(type(default))
     return with_values(default, read_flags(argv, kinds, positional))
+
+
+def _meeting(given: dict[str, Any]) -> Meeting | None:
+    """Takes the flags of several processes out of those given."""
+    is_found = given.pop("distributed", False)
+    names = ("coordinator", "num_processes", "process_id")
+    values = {name: given.pop(name) for name in names if name in given}
+    if not values:
+        return Meeting() if is_found else None
+    missing = [name for name in names if name not in values]
+    if missing:
+        raise UserError(
+            f"--{missing[0].replace('_', '-')} is missing; allowed: --coordinator, "
+            f"--num-processes and --process-id together"
+        )
+    address, count, process = values.values()
+    if not re.fullmatch(r".+:\d{1,5}", address):
+        raise UserError(f"--coordinator is {shown(address)}; allowed: an address and port")
+    if type(count) is not int or count < 2:
+        raise UserError(f"--num-processes is {shown(count)}; allowed: 2 or more")
+    if type(process) is not int or not 0 <= process < count:
+        raise UserError(f"--process-id is {shown(process)}; allowed: 0 to {count - 1}")
+    return Meeting(address, count, process)
 
 
 def _minutes(value: Any) -> float | None:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -12,10 +13,52 @@ from jax.sharding import Mesh
 from lostcities_jax.errors import UserError, shown
 
 LANE_AXIS = "lane"
+PROCESS_AXIS = "process"
+SAME = "same"  # `traversal.devices` that are those of the run
+
+
+class Machine(NamedTuple):
+    """Where a run computes: this process's share, and who else takes part.
+
+    Attributes:
+      lanes: the mesh that lanes are spread over, of this process's devices alone.
+      home: this process's device for memories and networks.
+      peers: the homes of all processes, a mesh along PROCESS_AXIS; None for a process alone.
+    """
+
+    lanes: Mesh
+    home: jax.Device  # pyright: ignore
+    peers: Mesh | None = None
+
+    @property
+    def processes(self) -> int:
+        """How many processes share the run."""
+        return 1 if self.peers is None else self.peers.size
+
+    @property
+    def process(self) -> int:
+        """Which of them this is."""
+        return 0 if self.peers is None else self.home.process_index
+
+
+def one_process(lanes: Mesh) -> Machine:
+    """A process that works alone, at home on the first device of its mesh."""
+    return Machine(lanes, lanes.devices.flat[0])
+
+
+def select_machine(devices: str, traversal_devices: str) -> Machine:
+    """The machine of the settings `devices` and `traversal.devices`; see `select_devices`."""
+    whole = select_devices(devices)
+    lanes = whole if traversal_devices == SAME else select_devices(traversal_devices)
+    home = whole.devices.flat[0]
+    if jax.process_count() == 1:
+        return Machine(lanes, home)
+    homes = [jax.local_devices(p, home.platform)[0] for p in range(jax.process_count())]
+    return Machine(lanes, home, Mesh(np.array(homes), (PROCESS_AXIS,)))
 
 
 def select_devices(spec: str) -> Mesh:
-    """The mesh of a `devices` setting; the first call starts JAX's backend.
+    """The mesh of a `devices` setting, of this process; the first call starts JAX's backend.
 
     Args:
       spec: "auto" (all GPUs or TPUs, else one CPU device a core), "gpu", or "cpu:N".
@@ -32,7 +75,7 @@ def select_devices(spec: str) -> Mesh:
         with contextlib.suppress(RuntimeError):  # too late once the backend has started
             jax.config.update("jax_num_cpu_devices", cpus)
     try:
-        devices = jax.devices({"auto": None, "gpu": "gpu"}.get(spec, "cpu"))
+        devices = jax.local_devices(backend={"auto": None, "gpu": "gpu"}.get(spec, "cpu"))
     except RuntimeError as error:
         raise UserError(f"devices is {spec}, but JAX finds no such device here") from error
     wanted = len(devices) if not match[1] else int(match[1])

@@ -87,8 +87,21 @@ def make_learner(
     steps: int,
     batch_size: int,
     target_scale: float,
+    axis: str | None = None,
 ) -> Learner:
-    """Builds a learner; `target_scale` is the size of a target that a network output of 1 means."""
+    """Builds a learner.
+
+    Args:
+      game: the game.
+      network: the network.
+      loss: of its outputs.
+      optimizer: of its parameters.
+      steps: steps of a fit.
+      batch_size: samples of a step.
+      target_scale: size of a target that a network output of 1 means.
+      axis: mesh axis of processes that fit together under `jax.shard_map`: each draws
+        `batch_size` samples of its own memory, and the loss is that of all of them.
+    """
 
     def init(key: jax.Array) -> LearnerState:
         params = network.init(key)
@@ -98,12 +111,17 @@ def make_learner(
         outputs = all_heads(game, network, params, batch.info, batch.legal)
         weight = weights[batch.iteration]
         losses = loss(outputs, batch.target / target_scale, batch.legal)
-        return (weight * losses).sum() / jnp.maximum(weight.sum(), 1e-9)
+        sums = (weight * losses).sum(), weight.sum()
+        if axis is not None:  # JAX then sums the gradients over the processes too
+            sums = jax.lax.psum(sums, axis)
+        return sums[0] / jnp.maximum(sums[1], 1e-9)
 
     def fit(
         state: LearnerState, memory: Memory, weights: jax.Array, key: jax.Array
     ) -> tuple[LearnerState, jax.Array]:
         def step(state: LearnerState, step_key: jax.Array):
+            if axis is not None:
+                step_key = jax.random.fold_in(step_key, jax.lax.axis_index(axis))
             batch = draw_batch(memory, step_key, batch_size)
             value, gradient = jax.value_and_grad(mean_loss)(state.params, batch, weights)
             updates, opt_state = optimizer.update(gradient, state.optimizer, state.params)

@@ -112,9 +112,12 @@ KINDS = {"mlp": Kind(Mlp, _flat_inputs), "color_shared": Kind(ColorShared, _colo
 
 
 @functools.cache
-def make_network(game: Game, kind: str, hidden: int, layers: int) -> Network:
+def make_network(
+    game: Game, kind: str, hidden: int, layers: int, precision: str = "float32"
+) -> Network:
     """Builds the network of a configuration; `kind` is a key of `KINDS`.
 
+    Parameters and outputs are float32; `precision` is that of the arithmetic in between.
     Cached, so that networks of one shape share compiled programs.
 
     Raises:
@@ -128,9 +131,13 @@ def make_network(game: Game, kind: str, hidden: int, layers: int) -> Network:
     def init(key: jax.Array) -> Any:
         return module.init(key, *inputs(game, jnp.asarray(blank)))["params"]
 
+    def lowered(leaf: jax.Array) -> jax.Array:
+        return leaf.astype(precision) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
     def apply_heads(params: Any, packed: jax.Array) -> tuple[jax.Array, ...]:
-        heads: Any = module.apply({"params": params}, *inputs(game, packed))
-        return heads
+        params, encoded = jax.tree.map(lowered, (params, inputs(game, packed)))
+        heads: Any = module.apply({"params": params}, *encoded)
+        return tuple(head.astype(jnp.float32) for head in heads)
 
     def apply(params: Any, packed: jax.Array, head: int) -> jax.Array:
         return apply_heads(params, packed)[head]

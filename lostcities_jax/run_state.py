@@ -12,6 +12,7 @@ import numpy as np
 from lostcities_jax import checkpoint
 from lostcities_jax.devices import out_of_memory_named
 from lostcities_jax.errors import UserError
+from lostcities_jax.processes import gathered
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.catalogue import plays_itself
 from lostcities_jax.solvers.solver import Solver
@@ -19,13 +20,15 @@ from lostcities_jax.tracking import METRICS_FILE, read_metrics
 
 # What decides the size of a state.
 MEMORY_SETTINGS = "memory.advantage_capacity, memory.strategy_capacity or critic.capacity"
+_PROCESSES = "processes"  # of a checkpoint's training, what each of several processes holds
 
 
 class Saver:
     """Writes the checkpoints of a run in a thread of its own; use as a context manager.
 
     The run waits for a copy of its state alone, which nothing later can change, and for an earlier
-    checkpoint if that is still being written. Leaving the context waits for the last one.
+    checkpoint if that is still being written. Leaving the context waits for the last one. Of several
+    processes, which must all save alike, the first writes what all of them hold.
     """
 
     def __init__(
@@ -42,7 +45,10 @@ class Saver:
         self._settled()
         with out_of_memory_named(MEMORY_SETTINGS):
             policy, training = jax.tree.map(_host_copy, self._solver.split(state))
-        self._last = self._writer.submit(self._write, iteration, policy, training)
+        if jax.process_count() > 1:
+            training = {_PROCESSES: gathered(training)}
+        if jax.process_index() == 0:
+            self._last = self._writer.submit(self._write, iteration, policy, training)
 
     def finish(self) -> None:
         """Waits for the last checkpoint.
@@ -96,8 +102,9 @@ def resume(
         except checkpoint.DamagedError as error:
             damaged.append((path, error))
             continue
-        for broken, error in damaged:
-            say(f"{error}; kept as {checkpoint.set_aside(broken).name}, an older one is taken")
+        if jax.process_index() == 0:
+            for broken, error in damaged:
+                say(f"{error}; kept as {checkpoint.set_aside(broken).name}, an older one is taken")
         return state, iteration
     raise damaged[0][1]
 
@@ -112,7 +119,11 @@ def restore(config: Config, path: pathlib.Path, solver: Solver) -> tuple[Any, in
     checkpoint.check_compatible(metadata, config.rules, config.network)
     policy, training = solver.split(jax.eval_shape(solver.init))
     policy = checkpoint.restore_policy(path, policy)
-    training = checkpoint.restore_training(path, training)
+    if jax.process_count() > 1:
+        whole = checkpoint.restore_training(path, {_PROCESSES: [training] * jax.process_count()})
+        training = whole[_PROCESSES][jax.process_index()]
+    else:
+        training = checkpoint.restore_training(path, training)
     return solver.join(policy, training), metadata.iteration
 
 

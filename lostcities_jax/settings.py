@@ -54,6 +54,8 @@ class TraversalConfig:
 
     Attributes:
       batch_width: lanes that walk the game in lockstep.
+      devices: devices that walk, if others than those of the run: same, auto, gpu or cpu:N; with
+        a weak GPU, its memories and networks may stay there while the CPU's cores walk.
       traversals: traversals per player and iteration.
       epsilon: share of uniform exploration in the traverser's sampling policy.
       sampling: actions the traverser follows: one by its sampling policy, all, or some.
@@ -61,6 +63,7 @@ class TraversalConfig:
       opponent: policy the opponent samples from: its current or average strategy, a past one
         drawn for each batch by the weights of `league`, or a rule-based player.
       fallback: strategy where no advantage is positive.
+      precision: of the networks' arithmetic while walking; fits are in float32.
       estimator: of regrets: by importance weights alone, around a critic's values, or by
         those values alone.
       max_depth: decisions after which a path is cut; 0 for no limit.
@@ -73,12 +76,14 @@ class TraversalConfig:
     """
 
     batch_width: BatchWidth = 256
+    devices: Devices = "same"
     traversals: Count = 512
     epsilon: Annotated[float, Field(gt=0, le=1)] = 0.1
     sampling: Literal["outcome", "external", "robust"] = "outcome"
     branches: Count = 2
     opponent: TraversalOpponent = "current"
     fallback: Literal["argmax", "uniform"] = "argmax"
+    precision: Literal["float32", "bfloat16"] = "float32"
     estimator: Literal["outcome", "baseline", "critic"] = "critic"
     max_depth: CountOrZero = 0
     max_nodes: CountOrZero = 0
@@ -327,7 +332,8 @@ class Config:
     Attributes:
       seed: seed of every random draw of the run.
       iterations: iterations; each updates both players.
-      devices: auto (all GPUs, else one CPU device for each core), gpu, or cpu:N.
+      devices: auto (all GPUs, else one CPU device for each core), gpu, or cpu:N; memories and
+        networks are on the first.
       solver: deep_cfr minimises regrets, policy_gradient improves a policy in self-play.
       game: the game to solve.
       rules: rules of Lost Cities; other games have their own.

@@ -122,6 +122,7 @@ def environment_record() -> dict[str, Any]:
         "git_commit": _git("rev-parse", "HEAD"),
         "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "platform": platform.platform(),
+        "processor": _processor(),
         "cpu_count": os.cpu_count(),
     }
 
@@ -253,6 +254,16 @@ def _version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _processor() -> str | None:
+    """The kind of the processor, where the system says."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or None
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else None
 
 
 def _git(*arguments: str) -> str | None:

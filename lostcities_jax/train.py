@@ -6,13 +6,14 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from jax.sharding import Mesh
+from rich.console import Console
 
-from lostcities_jax import run_folder, run_state
+from lostcities_jax import processes, run_folder, run_state
 from lostcities_jax.cli import check_overrides, parse_train
 from lostcities_jax.compile_cache import use_compile_cache
 from lostcities_jax.compile_clock import CompileClock
-from lostcities_jax.devices import out_of_memory_named, select_devices
+from lostcities_jax.config import dump_config
+from lostcities_jax.devices import Machine, out_of_memory_named, select_machine
 from lostcities_jax.errors import run_command
 from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.utility import with_utility
@@ -39,43 +40,50 @@ def main(argv: Sequence[str], watch: Sink | None = None) -> int:
     """
     arguments = parse_train(argv, prog=PROG)
     config = arguments.config
+    process = 0 if arguments.meeting is None else processes.join(arguments.meeting)
     if arguments.resume:
         assert arguments.run_dir is not None
         config = run_folder.reopen(arguments.run_dir)
         check_overrides(arguments, config)
     use_compile_cache()
     clock = CompileClock()
-    mesh = select_devices(config.devices)
+    machine = select_machine(config.devices, config.traversal.devices)
     game = make_game(config.game, config.rules)
+    processes.check_agreement("config", dump_config(config))
+    processes.check_agreement("number of devices", str(machine.lanes.size))
     check_settings(config, game)
-    check_feasible(config, game, mesh)
+    check_feasible(config, game, machine)
     network = make_network(game, **dataclasses.asdict(config.network))
     rival = load_rival(config)
     played_for = with_utility(game, config.utility.points, config.utility.win)
-    solver = make_solver(config, played_for, network, mesh, rival and as_rival(rival))
+    solver = make_solver(config, played_for, network, machine, rival and as_rival(rival))
     with contextlib.ExitStack() as at_exit:
         at_exit.callback(solver.close)
-        folder = (
-            arguments.run_dir if arguments.resume else run_folder.create(arguments.run_dir, config)
-        )
+        folder = processes.own_folder(arguments.run_dir, process)
+        if not arguments.resume:
+            folder = run_folder.create(folder, config)
         assert folder is not None
         at_exit.enter_context(run_folder.locked(folder))
-        log = at_exit.enter_context(RunLog(folder))
+        log = at_exit.enter_context(RunLog(folder, Console(quiet=process > 0)))
+        # Of several processes the first keeps the checkpoints of all.
+        home = folder if process == 0 else arguments.run_dir
+        assert home is not None
         with out_of_memory_named(run_state.MEMORY_SETTINGS):
             if arguments.resume:
-                state, done = run_state.resume(config, folder, solver, log.write)
+                state, done = run_state.resume(config, home, solver, log.write)
             else:
                 state, done = solver.init(), 0
-        saver = at_exit.enter_context(run_state.Saver(config, folder, solver, log.write))
+        processes.check_agreement("newest checkpoint", str(done))
+        saver = at_exit.enter_context(run_state.Saver(config, home, solver, log.write))
         sinks = [] if watch is None else [watch]
-        if arguments.track is not None:
+        if arguments.track is not None and process == 0:
             settings = dataclasses.asdict(config)
             tracker = open_tracker(arguments.track, folder, settings, done)
             sinks.append(at_exit.enter_context(tracker))
         metrics = at_exit.enter_context(MetricsWriter(folder, sinks))
         if missing := metrics.truncate_after(done):
             log.write(f"metrics of {missing} iterations up to {done} are missing")
-        _announce(config, folder, mesh, log, done)
+        _announce(config, folder, machine, log, done)
         should_stop = at_exit.enter_context(StopRequest(arguments.max_minutes, log.write))
         progress = at_exit.enter_context(Progress(log, config.iterations, done))
         measuring = RunEvaluation(config, game, network, log, progress.phase, rival)
@@ -99,13 +107,15 @@ def main(argv: Sequence[str], watch: Sink | None = None) -> int:
     return 0
 
 
-def _announce(config: Config, folder: pathlib.Path, mesh: Mesh, log: RunLog, done: int) -> None:
+def _announce(
+    config: Config, folder: pathlib.Path, machine: Machine, log: RunLog, done: int
+) -> None:
     if done >= config.iterations:
         log.write(f"{folder} is finished; measure it with python -m lostcities_jax.evaluate")
         return
     log.write(
         f"{'resuming after iteration ' + str(done) if done else 'training'} in {folder} on "
-        f"{mesh.size} {mesh.devices.flat[0].platform} device(s), "
+        f"{machine.lanes.size} {machine.lanes.devices.flat[0].platform} device(s), "
         f"{config.traversal.batch_width} lanes; compiling first"
     )
 

@@ -15,6 +15,7 @@ from lostcities_jax.compile_clock import CompileClock
 from lostcities_jax.devices import out_of_memory_named
 from lostcities_jax.errors import UserError
 from lostcities_jax.games.game import Game
+from lostcities_jax.processes import gathered
 from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.run_state import MEMORY_SETTINGS, Saver
 from lostcities_jax.settings import Config
@@ -70,7 +71,7 @@ def train(run: Run, state: Any, done: int, should_stop: Callable[[], bool]) -> i
         with jax.profiler.trace(run.folder / PROFILE) if is_traced else contextlib.nullcontext():
             state, is_saved = _iterate(run, state, iteration)
         done = iteration
-        if should_stop():
+        if any(gathered(np.bool_(should_stop()))):
             if not is_saved:
                 # As it is: what `prepare` fits must not depend on where a run was stopped.
                 run.saver.save(state, iteration)
@@ -83,7 +84,9 @@ def _iterate(run: Run, state: Any, iteration: int) -> tuple[Any, bool]:
     """One iteration of the solver, what is due after it, and whether it was saved."""
     timer = _Timer(run.clock, run.progress)
     state, report = run.solver.iterate(state, iteration, timer.phase)
-    for batch in report.statistics:
+    # As if this process had walked the traversals of all.
+    statistics = [one for batch in report.statistics for one in gathered(batch)]
+    for batch in statistics:
         _check_room(run.config, run.game, batch, iteration)
     values = _loss_metrics(report, iteration)
     is_last = iteration == run.config.iterations
@@ -96,7 +99,7 @@ def _iterate(run: Run, state: Any, iteration: int) -> tuple[Any, bool]:
         with timer.phase("evaluation", "evaluation"):
             policy, _ = run.solver.split(state)
             values |= run.evaluation.measure(policy, is_last)
-    traversal = _traversal_metrics(run.game, report.statistics, timer.seconds["traversal"])
+    traversal = _traversal_metrics(run.game, statistics, timer.seconds["traversal"])
     values |= traversal | _memory_metrics(run.solver.memories(state)) | timer.metrics()
     run.metrics.write(iteration, values)
     if is_saved:  # after the metrics, which a resumed run cuts back to its checkpoint

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lostcities_jax.devices import one_process
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import make_network
 from lostcities_jax.regret import masked_softmax
@@ -31,20 +32,22 @@ CONFIG = Config(
 )
 
 
-def make(config, devices=1):
+def make(config, devices=1, home=0):
     game = lost_cities(config.rules)
     network = make_network(game, **dataclasses.asdict(config.network))
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("lane",))
-    return game, network, make_deep_cfr(config, game, network, mesh)
+    machine = one_process(jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("lane",)))
+    machine = machine._replace(home=jax.devices()[home])
+    return game, network, make_deep_cfr(config, game, network, machine)
 
 
-def remembered(width, devices, opponent="current"):
+def remembered(width, devices, opponent="current", home=0):
     """The memories after a first iteration, in which every network is the uniform policy."""
     sizes = dataclasses.replace(CONFIG.traversal, batch_width=width, opponent=opponent)
-    _, _, solver = make(dataclasses.replace(CONFIG, traversal=sizes), devices)
+    _, _, solver = make(dataclasses.replace(CONFIG, traversal=sizes), devices, home)
     state = solver.init()
     for player in (0, 1):
         state = solver.remember(state, player, 1, solver.traverse(state, player, 1))
+    assert {leaf.device for leaf in jax.tree.leaves(state)} == {jax.devices()[home]}
     return jax.device_get((*state.advantage_memories, state.strategy_memory))
 
 
@@ -53,11 +56,10 @@ def narrow():
     return remembered(2, 1)
 
 
-@pytest.mark.parametrize(("width", "devices"), [(16, 4)])
-def test_the_memories_do_not_depend_on_width_or_devices(narrow, width, devices):
-    for left, right in zip(
-        jax.tree.leaves(narrow), jax.tree.leaves(remembered(width, devices)), strict=True
-    ):
+@pytest.mark.parametrize(("width", "devices", "home"), [(16, 4, 0), (2, 1, 1)])
+def test_the_memories_do_not_depend_on_width_devices_or_home(narrow, width, devices, home):
+    found = remembered(width, devices, home=home)
+    for left, right in zip(jax.tree.leaves(narrow), jax.tree.leaves(found), strict=True):
         np.testing.assert_array_equal(left, right)
     assert int(narrow[0].seen[0]) > CONFIG.memory.advantage_capacity  # slots were replaced
 

@@ -185,3 +185,21 @@ def test_a_row_does_not_depend_on_the_other_rows(kind, phase, random_game, packe
         among_others[row] = packed[row]
         replaced = apply(params, among_others, phase)[row]
         np.testing.assert_allclose(replaced, together[row], **TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bfloat16_is_the_precision_of_all_products_and_of_nothing_outside(kind):
+    exact, _ = network_of(MINI, kind)
+    lowered = make_network(lost_cities(MINI), kind, 16, 3, precision="bfloat16")
+    params = random_params(exact, 0)
+    packed = np.zeros((ROWS, lost_cities(MINI).info_size), np.uint8)
+    text = str(jax.make_jaxpr(lowered.apply_heads)(params, packed))
+    products = [line for line in text.splitlines() if "dot_general[" in line]
+    assert products and all("bf16[" in line for line in products)
+    for one, other in zip(
+        lowered.apply_heads(params, packed), exact.apply_heads(params, packed), strict=True
+    ):
+        assert one.dtype == np.float32
+        size = np.abs(other).max()
+        np.testing.assert_allclose(one, other, atol=0.05 * size)
+        assert (np.asarray(one) != np.asarray(other)).any()

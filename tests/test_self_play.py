@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from traversal_helpers import arbitrary_baselines, seats, table_policy
 
+from lostcities_jax.devices import one_process
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.games.utility import with_utility
 from lostcities_jax.networks import make_network
@@ -50,8 +51,8 @@ SOLVERS = ("deep_cfr", "policy_gradient")
 def make(config, devices=1):
     game = lost_cities(config.rules)
     network = make_network(game, **dataclasses.asdict(config.network))
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("lane",))
-    return game, network, make_self_play(config, game, network, mesh)
+    machine = one_process(jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("lane",)))
+    return game, network, make_self_play(config, game, network, machine)
 
 
 def with_traversal(config, **values):

@@ -3,8 +3,8 @@
 from typing import Any
 
 import jax
-from jax.sharding import Mesh
 
+from lostcities_jax.devices import Machine
 from lostcities_jax.games.game import Game
 from lostcities_jax.learner import LearnerState
 from lostcities_jax.networks import Network
@@ -23,16 +23,16 @@ def plays_itself(config: Config) -> bool:
 
 
 def make_solver(
-    config: Config, game: Game, network: Network, mesh: Mesh, rival: Rival | None = None
+    config: Config, game: Game, network: Network, machine: Machine, rival: Rival | None = None
 ) -> Solver:
     """Builds the solver of a configuration; only self-play takes a rival to beat."""
     if plays_itself(config):
-        return _self_play(config, game, network, mesh, rival)
-    return _deep_cfr(config, game, network, mesh)
+        return _self_play(config, game, network, machine, rival)
+    return _deep_cfr(config, game, network, machine)
 
 
-def _deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> Solver:
-    steps = make_deep_cfr(config, game, network, mesh)
+def _deep_cfr(config: Config, game: Game, network: Network, machine: Machine) -> Solver:
+    steps = make_deep_cfr(config, game, network, machine)
 
     def update(
         state: DeepCfrState, player: int, iteration: int, phases: Phases
@@ -85,7 +85,7 @@ def _deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> Solve
                 policy["advantage"], training["advantage_optimizers"], strict=True
             )
         ]
-        return DeepCfrState(
+        state = DeepCfrState(
             advantage=(advantage[0], advantage[1]),
             strategy=LearnerState(policy["strategy"], training["strategy_optimizer"]),
             advantage_memories=tuple(training["advantage_memories"]),
@@ -94,6 +94,7 @@ def _deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> Solve
             critic_memory=steps.new_critic_memory(),
             snapshots=_snapshots(policy, training),
         )
+        return jax.device_put(state, machine.home)
 
     return Solver(
         init=steps.init,
@@ -112,9 +113,9 @@ def _deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> Solve
 
 
 def _self_play(
-    config: Config, game: Game, network: Network, mesh: Mesh, rival: Rival | None
+    config: Config, game: Game, network: Network, machine: Machine, rival: Rival | None
 ) -> Solver:
-    steps = make_self_play(config, game, network, mesh, rival)
+    steps = make_self_play(config, game, network, machine, rival)
 
     def iterate(
         state: SelfPlayState, iteration: int, phases: Phases
@@ -162,13 +163,14 @@ def _self_play(
         if "strategy" in policy:
             strategy = LearnerState(policy["strategy"], training["strategy_optimizer"])
             memories = memories._replace(strategy=training["strategy_memory"])
-        return SelfPlayState(
+        state = SelfPlayState(
             policy=LearnerState(params, training["policy_optimizer"]),
             critic=training["critic"],
             strategy=strategy,
             memories=memories,
             snapshots=_snapshots(policy, training),
         )
+        return jax.device_put(state, machine.home)
 
     return Solver(
         init=steps.init,

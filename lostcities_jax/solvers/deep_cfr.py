@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 
 from lostcities_jax import memory
+from lostcities_jax.devices import Machine
 from lostcities_jax.games.game import Game
 from lostcities_jax.learner import LearnerState
 from lostcities_jax.networks import Network
@@ -33,6 +33,7 @@ from lostcities_jax.solvers.common import (
     no_snapshots,
 )
 from lostcities_jax.solvers.fits import advantage_fit, critic_fit, strategy_fit
+from lostcities_jax.solvers.joint import new_memory, own_key
 from lostcities_jax.solvers.opponents import SeatParams, draw_from_league
 from lostcities_jax.solvers.remembering import Memories, needs_critic
 from lostcities_jax.solvers.scheduling import make_scheduler
@@ -95,19 +96,17 @@ class DeepCfr(NamedTuple):
     close: Callable[[], None]
 
 
-def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> DeepCfr:
-    """Builds the steps of a configuration; lanes are spread over `mesh`, the rest runs on its
-    first device."""
-    advantage = advantage_fit(config, game, network)
-    critic = critic_fit(config, game, network, per_iteration=2)
-    strategy = strategy_fit(config, game, network)
+def make_deep_cfr(config: Config, game: Game, network: Network, machine: Machine) -> DeepCfr:
+    """Builds the steps of a configuration."""
+    advantage = advantage_fit(config, game, network, machine)
+    critic = critic_fit(config, game, network, machine, per_iteration=2)
+    strategy = strategy_fit(config, game, network, machine)
     has_critic = needs_critic(config.traversal.estimator)
-    home = mesh.devices.flat[0]
     key_of = make_keys(config.seed)
-    new = functools.partial(memory.init, info_size=game.info_size, max_actions=game.max_actions)
+    new = functools.partial(new_memory, machine, game)
 
     def new_critic_memory() -> memory.Memory | None:
-        return jax.device_put(new(config.critic.capacity), home) if has_critic else None
+        return jax.device_put(new(config.critic.capacity), machine.home) if has_critic else None
 
     def init() -> DeepCfrState:
         sizes = config.memory
@@ -122,9 +121,9 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
             snapshots=no_snapshots(config.snapshots, _params(advantages)),
         )
         # Bound to the device that every later step leaves it on, or all compile twice.
-        return jax.device_put(state, home)
+        return jax.device_put(state, machine.home)
 
-    scheduler = make_scheduler(config, game, network, mesh)
+    scheduler = make_scheduler(config, game, network, machine)
     draw = jax.jit(functools.partial(draw_from_league, config.league), static_argnums=2)
 
     def seats_of(state: DeepCfrState, traverser: int, iteration: int) -> tuple[Seat, Seat]:
@@ -161,7 +160,7 @@ def make_deep_cfr(config: Config, game: Game, network: Network, mesh: Mesh) -> D
             batch,
             critic_params(state),
             iteration,
-            key_of(MEMORY, iteration, traverser),
+            own_key(machine, key_of(MEMORY, iteration, traverser)),
         )
         return state._replace(
             advantage_memories=_replace(state.advantage_memories, traverser, memories.advantage),

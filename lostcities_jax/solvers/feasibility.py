@@ -1,19 +1,21 @@
 """Whether a configuration fits in memory, before anything is compiled or written."""
 
 import dataclasses
+import math
+from typing import NamedTuple
 
-from jax.sharding import Mesh
+import jax
 
 from lostcities_jax import memory
 from lostcities_jax.bots import BOTS
-from lostcities_jax.devices import memory_limit_bytes
+from lostcities_jax.devices import Machine, memory_limit_bytes
 from lostcities_jax.errors import UserError, shown
 from lostcities_jax.games.game import Game
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.catalogue import plays_itself
+from lostcities_jax.solvers.joint import own_share
 from lostcities_jax.solvers.remembering import needs_critic
 from lostcities_jax.solvers.scheduling import traversal_plan
-from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.sharded import device_plan
 from lostcities_jax.traversal.tape import bytes_per_lane, value_bytes_per_lane
 
@@ -93,71 +95,136 @@ def _check_self_play(config: Config) -> None:
         )
 
 
-def check_feasible(config: Config, game: Game, mesh: Mesh) -> None:
+class MemoryNeeds(NamedTuple):
+    """Bytes that the sizes of a run decide, in one process.
+
+    Attributes:
+      tape_per_lane: tape of a lane, on the devices that walk.
+      values_per_lane: values of a lane's decisions at home, where one device's tape is swept
+        at a time.
+      per_sample: an info state, legal actions, a target and an iteration.
+      tapes: all tapes on the devices that walk and share one memory.
+      at_home: of a tape that is brought home to be swept, and its values.
+      memories: all memories.
+    """
+
+    tape_per_lane: int
+    values_per_lane: int
+    per_sample: int
+    tapes: int
+    at_home: int
+    memories: int
+
+
+def memory_needs(config: Config, game: Game, machine: Machine) -> MemoryNeeds:
+    """What lockstep traversals and memories need; tests hold it against XLA's own account.
+
+    Raises:
+      ValueError: for a width that the devices do not divide.
+    """
+    plan = traversal_plan(config, game)
+    lanes = machine.lanes
+    share = device_plan(plan, lanes.size * machine.processes)
+    cycles = share.cycles(game)
+    tape = bytes_per_lane(game, cycles, plan.contents(game))
+    values = value_bytes_per_lane(game, cycles, plan.has_critic)
+    sharing = lanes.size if lanes.devices.flat[0].platform == "cpu" else 1
+    is_brought = lanes.size > 1 or lanes.devices.flat[0] != machine.home
+    return MemoryNeeds(
+        tape_per_lane=tape,
+        values_per_lane=values,
+        per_sample=_sample_bytes(game),
+        tapes=sharing * share.width * tape,
+        at_home=share.width * (values + (tape if is_brought else 0)),
+        memories=_memory_bytes(config, game, machine),
+    )
+
+
+def check_feasible(config: Config, game: Game, machine: Machine) -> None:
     """Refuses a width that the devices do not divide, and sizes that do not fit.
 
     Raises:
       UserError: names the setting, what it needs and the largest value that fits.
     """
-    plan = traversal_plan(config, game)
-    has_tape = config.scheduler.kind == "lockstep"
-    try:
-        if has_tape:
-            device_plan(plan, mesh.size)
-    except ValueError as error:
-        raise UserError(f"traversal.{error}") from error
-    limit = memory_limit_bytes(mesh.devices.flat[0])
-    if limit is None:
-        return
-    usable = int(USABLE * limit)
-    needed = _memory_bytes(config, game)
-    if needed > usable:
-        each = memory.bytes_needed(2, *_item(game)) - memory.bytes_needed(1, *_item(game))
+    usable = _usable_bytes(machine.home)
+    memories = _memory_bytes(config, game, machine)
+    if memories > usable:
         raise UserError(
             f"memory.advantage_capacity is {config.memory.advantage_capacity} and "
             f"memory.strategy_capacity {config.memory.strategy_capacity}, which need "
-            f"{_gigabytes(needed)}; allowed: {usable // each} samples in all memories "
+            f"{_gigabytes(memories)}; allowed: "
+            f"{int(machine.processes * usable / _sample_bytes(game))} samples in all memories "
             f"together (critic.capacity included), in {_gigabytes(usable)}"
         )
-    free = usable - needed
-    wanted = _tape_bytes(game, plan, mesh) if has_tape else 0
-    if wanted > free:
-        powers = [2**k * mesh.size for k in range(21)]
-        widths = [dataclasses.replace(plan, width=width) for width in powers]
-        fits = [p.width for p in widths if _tape_bytes(game, p, mesh) <= free]
-        hint = f"at most {max(fits)}" if fits else "a smaller traversal.traversals"
-        if plan.levels(game):
-            hint += " or an own traversal.tape_cycles"
+    if config.learner.batch_size % machine.processes:
         raise UserError(
-            f"traversal.batch_width is {plan.width} with {plan.quota} traversals, whose tape "
-            f"needs {_gigabytes(wanted)}; allowed: {hint}, in {_gigabytes(free)}"
+            f"learner.batch_size is {config.learner.batch_size}; allowed: a multiple of the "
+            f"{machine.processes} processes"
         )
+    if config.scheduler.kind != "lockstep":
+        if machine.processes > 1:
+            raise UserError(
+                f"scheduler.kind is {config.scheduler.kind}; allowed with several processes: "
+                f"lockstep"
+            )
+        return
+    try:
+        needs = memory_needs(config, game, machine)
+    except ValueError as error:
+        raise UserError(f"traversal.{error}") from error
+    if _fits(needs, machine):
+        return
+    widths = [2**k * machine.lanes.size * machine.processes for k in range(21)]
+    fits = [
+        width for width in widths if _fits(_needs_of_width(config, game, machine, width), machine)
+    ]
+    hint = f"at most {max(fits)}" if fits else "a smaller traversal.traversals"
+    if traversal_plan(config, game).levels(game):
+        hint += " or an own traversal.tape_cycles"
+    raise UserError(
+        f"traversal.batch_width is {config.traversal.batch_width} with "
+        f"{config.traversal.traversals} traversals, whose tape needs "
+        f"{_gigabytes(needs.tapes + needs.at_home)}; allowed: {hint}, in "
+        f"{_gigabytes(usable - memories)}"
+    )
 
 
-def _tape_bytes(game: Game, plan: Plan, mesh: Mesh) -> int:
-    """Bytes of tape in one memory, and of the values of one device's decisions.
-
-    CPU devices share their memory, a GPU has its own; tapes are valued one after the other.
-    """
-    share = device_plan(plan, mesh.size)
-    devices = mesh.size if mesh.devices.flat[0].platform == "cpu" else 1
-    cycles = share.cycles(game)
-    tape = bytes_per_lane(game, cycles, plan.contents(game))
-    values = value_bytes_per_lane(game, cycles, plan.has_critic)
-    return share.width * (devices * tape + values)
+def _needs_of_width(config: Config, game: Game, machine: Machine, width: int) -> MemoryNeeds:
+    sizes = dataclasses.replace(config.traversal, batch_width=width)
+    return memory_needs(dataclasses.replace(config, traversal=sizes), game, machine)
 
 
-def _memory_bytes(config: Config, game: Game) -> int:
-    """Bytes of all memories, on the first device."""
+def _fits(needs: MemoryNeeds, machine: Machine) -> bool:
+    """Whether the tapes fit beside the memories, in one memory or in two."""
+    home, walking = machine.home, machine.lanes.devices.flat[0]
+    at_home = needs.memories + needs.at_home
+    if walking == home or walking.platform == home.platform == "cpu":
+        return at_home + needs.tapes <= _usable_bytes(home)
+    return at_home <= _usable_bytes(home) and needs.tapes <= _usable_bytes(walking)
+
+
+def _usable_bytes(device: jax.Device) -> float:  # pyright: ignore
+    limit = memory_limit_bytes(device)
+    return math.inf if limit is None else USABLE * limit
+
+
+def _sample_bytes(game: Game) -> int:
+    return memory.bytes_needed(2, *_item(game)) - memory.bytes_needed(1, *_item(game))
+
+
+def _memory_bytes(config: Config, game: Game, machine: Machine) -> int:
+    """Bytes of all memories of a process, at its home."""
     sizes, item = config.memory, _item(game)
     is_gradient = config.solver == "policy_gradient"
-    advantage = memory.bytes_needed(sizes.advantage_capacity, *item, rows=2 if is_gradient else 1)
-    strategy = memory.bytes_needed(sizes.strategy_capacity, *item)
-    critic = memory.bytes_needed(config.critic.capacity, *item)
+
+    def bytes_of(capacity: int, rows: int = 1) -> int:
+        return memory.bytes_needed(own_share(machine, capacity), *item, rows=rows)
+
+    advantage = bytes_of(sizes.advantage_capacity, rows=2 if is_gradient else 1)
     return (
         advantage * (1 if plays_itself(config) else 2)
-        + strategy * (0 if is_gradient else 1)
-        + critic * (1 if needs_critic(config.traversal.estimator) else 0)
+        + bytes_of(sizes.strategy_capacity) * (0 if is_gradient else 1)
+        + bytes_of(config.critic.capacity) * (1 if needs_critic(config.traversal.estimator) else 0)
     )
 
 
@@ -165,5 +232,5 @@ def _item(game: Game) -> tuple[int, int]:
     return game.info_size, game.max_actions
 
 
-def _gigabytes(size: int) -> str:
+def _gigabytes(size: float) -> str:
     return f"{size / 1e9:.2f} GB"

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lostcities_jax.devices import Machine
 from lostcities_jax.games.game import Game
 from lostcities_jax.learner import (
     Learner,
@@ -20,6 +21,7 @@ from lostcities_jax.losses import Loss, clipped_surrogate, cross_entropy, square
 from lostcities_jax.memory import Memory
 from lostcities_jax.networks import Network
 from lostcities_jax.settings import Config
+from lostcities_jax.solvers.joint import fit_axis, jit_fit, own_share
 
 
 class Fit(NamedTuple):
@@ -35,21 +37,23 @@ class Fit(NamedTuple):
     fit: Callable[[LearnerState, Any, int, jax.Array], tuple[LearnerState, jax.Array]]
 
 
-def advantage_fit(config: Config, game: Game, network: Network) -> Fit:
+def advantage_fit(config: Config, game: Game, network: Network, machine: Machine) -> Fit:
     """Of a player's advantage network to a reservoir of all iterations."""
     steps, scale = config.learner.advantage_steps, config.learner.target_scale
-    learner = _learner(config, game, network, squared_error, steps, scale)
-    return _compiled(learner, lambda iteration: _weights(config, iteration, is_strategy=False))
+    learner = _learner(config, game, network, machine, squared_error, steps, scale)
+    return _compiled(
+        machine, learner, lambda iteration: _weights(config, iteration, is_strategy=False)
+    )
 
 
-def policy_fit(config: Config, game: Game, network: Network) -> Fit:
+def policy_fit(config: Config, game: Game, network: Network, machine: Machine) -> Fit:
     """Of the policy of self-play to the newest batch: `solver` decides what becomes of it."""
     if config.solver == "policy_gradient":
         loss = clipped_surrogate(config.gradient.clip, config.gradient.entropy)
-        learner = _learner(config, game, network, loss, config.gradient.steps, scale=1.0)
-        return _compiled(learner, lambda _: _newest(config))
+        learner = _learner(config, game, network, machine, loss, config.gradient.steps, scale=1.0)
+        return _compiled(machine, learner, lambda _: _newest(config))
     steps, scale = config.learner.advantage_steps, config.learner.target_scale
-    learner = _learner(config, game, network, squared_error, steps, scale)
+    learner = _learner(config, game, network, machine, squared_error, steps, scale)
 
     def fit(
         state: LearnerState, samples: Memory, share: jax.Array, key: jax.Array
@@ -59,18 +63,22 @@ def policy_fit(config: Config, game: Game, network: Network) -> Fit:
 
     horizon = config.learner.horizon
     return _compiled(
-        Learner(learner.init, fit), lambda iteration: jnp.float32(1.0 / min(iteration, horizon))
+        machine,
+        Learner(learner.init, fit),
+        lambda iteration: jnp.float32(1.0 / min(iteration, horizon)),
     )
 
 
-def critic_fit(config: Config, game: Game, network: Network, per_iteration: int) -> Fit:
+def critic_fit(
+    config: Config, game: Game, network: Network, machine: Machine, per_iteration: int
+) -> Fit:
     """Of the critic to the newest batch, so many times in an iteration."""
     steps, scale = config.critic.steps, config.critic.target_scale
-    learner = _learner(config, game, network, squared_error, steps, scale, per_iteration)
-    return _compiled(learner, lambda _: _newest(config))
+    learner = _learner(config, game, network, machine, squared_error, steps, scale, per_iteration)
+    return _compiled(machine, learner, lambda _: _newest(config))
 
 
-def strategy_fit(config: Config, game: Game, network: Network) -> Fit:
+def strategy_fit(config: Config, game: Game, network: Network, machine: Machine) -> Fit:
     """Of the average strategy's network to strategies of all iterations, at a constant rate."""
     settings = dataclasses.replace(config.learner, final_rate=1.0)
     learner = make_learner(
@@ -79,16 +87,20 @@ def strategy_fit(config: Config, game: Game, network: Network) -> Fit:
         cross_entropy,
         make_optimizer(settings),
         settings.strategy_steps,
-        settings.batch_size,
+        own_share(machine, settings.batch_size),
         target_scale=1.0,
+        axis=fit_axis(machine),
     )
-    return _compiled(learner, lambda iteration: _weights(config, iteration, is_strategy=True))
+    return _compiled(
+        machine, learner, lambda iteration: _weights(config, iteration, is_strategy=True)
+    )
 
 
 def _learner(
     config: Config,
     game: Game,
     network: Network,
+    machine: Machine,
     loss: Loss,
     steps: int,
     scale: float,
@@ -96,11 +108,12 @@ def _learner(
 ) -> Learner:
     """A learner whose rate falls over all the fits of a run."""
     optimizer = make_optimizer(config.learner, steps * per_iteration * config.iterations)
-    return make_learner(game, network, loss, optimizer, steps, config.learner.batch_size, scale)
+    batch_size = own_share(machine, config.learner.batch_size)
+    return make_learner(game, network, loss, optimizer, steps, batch_size, scale, fit_axis(machine))
 
 
-def _compiled(learner: Learner, weights: Callable[[int], jax.Array]) -> Fit:
-    program = jax.jit(learner.fit, donate_argnums=0)
+def _compiled(machine: Machine, learner: Learner, weights: Callable[[int], jax.Array]) -> Fit:
+    program = jit_fit(machine, learner.fit)
 
     def fit(
         state: LearnerState, samples: Memory, iteration: int, key: jax.Array

@@ -5,6 +5,7 @@ have one shape: who the opponent is then is data, and needs no other program. A 
 opponent is another function.
 """
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 
 from lostcities_jax.bots import BOTS, batched_bot_policy
 from lostcities_jax.games.game import Game
-from lostcities_jax.networks import Network
+from lostcities_jax.networks import Network, make_network
 from lostcities_jax.regret import masked_softmax, regret_matching, uniform_strategy
 from lostcities_jax.rollout import Policy
 from lostcities_jax.settings import Config, LeagueConfig
@@ -82,11 +83,19 @@ def without_fallback(policy: Policy) -> TraversalPolicy:
     return play
 
 
+def own_policy(config: Config, game: Game, network: Network) -> TraversalPolicy:
+    """The policy function of `SeatParams` in the precision of a configuration's traversals."""
+    if config.traversal.precision != "float32":
+        shape = dataclasses.asdict(config.network)
+        network = make_network(game, **shape, precision=config.traversal.precision)
+    return traversal_policy(network, config.traversal.fallback)
+
+
 def seat_policies(
     config: Config, game: Game, network: Network, traverser: int
 ) -> tuple[TraversalPolicy, TraversalPolicy]:
     """The policy functions of player 0 and player 1 when `traverser` traverses."""
-    own = traversal_policy(network, config.traversal.fallback)
+    own = own_policy(config, game, network)
     if config.traversal.opponent not in FIXED:
         return own, own
     other = fixed_policy(game, config.traversal.opponent)

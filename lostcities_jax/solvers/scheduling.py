@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
+from lostcities_jax.devices import Machine
 from lostcities_jax.games.game import Game
 from lostcities_jax.memory import clear
 from lostcities_jax.networks import Network, make_network
@@ -33,7 +34,7 @@ from lostcities_jax.solvers.remembering import (
 )
 from lostcities_jax.traversal.lockstep import Seat
 from lostcities_jax.traversal.plan import Plan
-from lostcities_jax.traversal.sharded import sharded_traverse, shards
+from lostcities_jax.traversal.sharded import Part, own_quota, sharded_traverse, shards
 from lostcities_jax.traversal.statistics import Statistics, statistics, tape_statistics
 
 
@@ -55,11 +56,16 @@ class Scheduler(NamedTuple):
     close: Callable[[], None]
 
 
-def make_scheduler(config: Config, game: Game, network: Network, mesh: Mesh) -> Scheduler:
+def make_scheduler(config: Config, game: Game, network: Network, machine: Machine) -> Scheduler:
     """The scheduler of a configuration; processes are started when they are first needed."""
     if config.scheduler.kind == "lockstep":
-        return _lockstep(config, game, network, mesh)
+        return _lockstep(config, game, network, machine)
     return _on_host(config, game, network)
+
+
+def part_of(machine: Machine) -> Part:
+    """The part of the traversals that falls to this process."""
+    return Part(machine.process, machine.processes)
 
 
 def traversal_plan(config: Config, game: Game) -> Plan:
@@ -81,13 +87,12 @@ def traversal_plan(config: Config, game: Game) -> Plan:
     )
 
 
-def _lockstep(config: Config, game: Game, network: Network, mesh: Mesh) -> Scheduler:
-    plan = traversal_plan(config, game)
-    home = mesh.devices.flat[0]
+def _lockstep(config: Config, game: Game, network: Network, machine: Machine) -> Scheduler:
+    plan, part = traversal_plan(config, game), part_of(machine)
     policies = [seat_policies(config, game, network, traverser) for traverser in (0, 1)]
     # One program where the same functions play, whoever traverses.
-    programs = {pair: sharded_traverse(game, pair, plan, mesh) for pair in policies}
-    replicated = NamedSharding(mesh, PartitionSpec())
+    programs = {pair: sharded_traverse(game, pair, plan, machine.lanes, part) for pair in policies}
+    replicated = NamedSharding(machine.lanes, PartitionSpec())
     add_tapes = make_remember(
         game,
         network,
@@ -109,10 +114,11 @@ def _lockstep(config: Config, game: Game, network: Network, mesh: Mesh) -> Sched
         tape, summary = batch
         if memories.critic is not None:
             memories = memories._replace(critic=clear(memories.critic))
-        tapes = shards(tape, summary, home)
+        tapes = shards(tape, summary, machine.home)
         return add_tapes(traverser_writes(traverser), memories, tapes, critic, iteration, key)
 
-    count = jax.jit(functools.partial(tape_statistics, game, plan.quota))
+    quota = own_quota(plan, machine.lanes.size, part)
+    count = jax.jit(functools.partial(tape_statistics, game, quota))
     return Scheduler(run, remember, lambda batch: count(batch[0], batch[1]), lambda: None)
 
 

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
+from lostcities_jax.devices import Machine
 from lostcities_jax.games.game import Game
 from lostcities_jax.networks import Network
 from lostcities_jax.settings import Config
@@ -21,9 +22,9 @@ from lostcities_jax.solvers.opponents import (
     SeatParams,
     draw_from_league,
     fixed_policy,
-    traversal_policy,
+    own_policy,
 )
-from lostcities_jax.solvers.scheduling import traversal_plan
+from lostcities_jax.solvers.scheduling import part_of, traversal_plan
 from lostcities_jax.traversal.lockstep import Seat, Summary, TraversalPolicy
 from lostcities_jax.traversal.sharded import sharded_traverse
 from lostcities_jax.traversal.tape import Tape
@@ -60,23 +61,23 @@ Play = Callable[[Any, Snapshots | None, jax.Array, jax.Array], list[Batch]]
 
 
 def make_play(
-    config: Config, game: Game, network: Network, mesh: Mesh, rival: Rival | None
+    config: Config, game: Game, network: Network, machine: Machine, rival: Rival | None
 ) -> Play:
-    """Builds the function that plays an iteration's games, with lanes spread over `mesh`.
+    """Builds the function that plays an iteration's games, on the lanes of `machine`.
 
     Batch b's games depend on the parameters and on its key folded with b alone.
     """
     if rival is None and config.traversal.opponent in FIXED:
         rival = Rival(fixed_policy(game, config.traversal.opponent), (None, None))
     is_gradient = config.solver == "policy_gradient"
-    own_policy = traversal_policy(network, config.traversal.fallback)
+    own_play = own_policy(config, game, network)
     plan = traversal_plan(config, game)
-    replicated = NamedSharding(mesh, PartitionSpec())
+    replicated = NamedSharding(machine.lanes, PartitionSpec())
     draw = jax.jit(functools.partial(draw_from_league, config.league), static_argnums=2)
 
     @functools.cache
     def program(policies: tuple[TraversalPolicy, TraversalPolicy]) -> Callable:
-        return sharded_traverse(game, policies, plan, mesh)
+        return sharded_traverse(game, policies, plan, machine.lanes, part_of(machine))
 
     def seatings(params: Any, kept: Snapshots | None, key: jax.Array) -> list[tuple]:
         """The learning seats of each batch, with the policies and seats of both players."""
@@ -88,10 +89,10 @@ def make_play(
 
         if rival is not None:
             return [
-                ((0,), (own_policy, rival.policy), (own, other(rival.params[1]))),
-                ((1,), (rival.policy, own_policy), (other(rival.params[0]), own)),
+                ((0,), (own_play, rival.policy), (own, other(rival.params[1]))),
+                ((1,), (rival.policy, own_play), (other(rival.params[0]), own)),
             ]
-        both = (own_policy, own_policy)
+        both = (own_play, own_play)
         if kept is not None and config.traversal.opponent == "league":
             past = other(SeatParams(draw(kept, params, 0, key), jnp.asarray(is_gradient)))
             return [((0,), both, (own, past)), ((1,), both, (past, own))]

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 
 from lostcities_jax import memory
+from lostcities_jax.devices import Machine
 from lostcities_jax.games.game import Game
 from lostcities_jax.learner import LearnerState
 from lostcities_jax.memory import Memory
@@ -35,10 +35,12 @@ from lostcities_jax.solvers.common import (
     no_snapshots,
 )
 from lostcities_jax.solvers.fits import critic_fit, policy_fit, strategy_fit
+from lostcities_jax.solvers.joint import new_memory, own_key
 from lostcities_jax.solvers.remembering import Memories, Writers, make_remember
+from lostcities_jax.solvers.scheduling import part_of, traversal_plan
 from lostcities_jax.solvers.seating import Batch, Rival, make_play
 from lostcities_jax.traversal.samples import critic_advantage, policy_advantage
-from lostcities_jax.traversal.sharded import shards
+from lostcities_jax.traversal.sharded import own_quota, shards
 from lostcities_jax.traversal.statistics import Statistics, tape_statistics
 
 _POLICY, _STRATEGY, _CRITIC = range(3)  # what is fitted
@@ -90,17 +92,16 @@ class SelfPlay(NamedTuple):
 
 
 def make_self_play(
-    config: Config, game: Game, network: Network, mesh: Mesh, rival: Rival | None = None
+    config: Config, game: Game, network: Network, machine: Machine, rival: Rival | None = None
 ) -> SelfPlay:
-    """Builds the steps of a configuration; lanes are spread over `mesh`, the rest runs on its
-    first device. With a rival, the network learns to beat it and nothing else."""
+    """Builds the steps of a configuration. With a rival, the network learns to beat it and
+    nothing else."""
     is_gradient = config.solver == "policy_gradient"
-    policy = policy_fit(config, game, network)
-    critic = critic_fit(config, game, network, per_iteration=1)
-    strategy = None if is_gradient else strategy_fit(config, game, network)
-    home = mesh.devices.flat[0]
+    policy = policy_fit(config, game, network, machine)
+    critic = critic_fit(config, game, network, machine, per_iteration=1)
+    strategy = None if is_gradient else strategy_fit(config, game, network, machine)
     key_of = make_keys(config.seed)
-    new = functools.partial(memory.init, info_size=game.info_size, max_actions=game.max_actions)
+    new = functools.partial(new_memory, machine, game)
 
     def new_memories() -> Memories:
         rows = 2 if is_gradient else 1
@@ -109,7 +110,7 @@ def make_self_play(
             strategy=None,
             critic=new(config.critic.capacity),
         )
-        return jax.device_put(memories, home)
+        return jax.device_put(memories, machine.home)
 
     def init() -> SelfPlayState:
         policy_state = policy.init(key_of(INIT, 0, _POLICY))
@@ -127,9 +128,9 @@ def make_self_play(
                 memories=state.memories._replace(strategy=samples),
             )
         # Bound to the device that every later step leaves it on, or all compile twice.
-        return jax.device_put(state, home)
+        return jax.device_put(state, machine.home)
 
-    play_games = make_play(config, game, network, mesh, rival)
+    play_games = make_play(config, game, network, machine, rival)
 
     def play(state: SelfPlayState, iteration: int) -> list[Batch]:
         key, league_key = key_of(TRAVERSE, iteration), key_of(LEAGUE, iteration)
@@ -152,10 +153,10 @@ def make_self_play(
             memories = remember_tapes(
                 Writers(batch.learners, batch.learners),
                 memories,
-                shards(batch.tape, batch.summary, home),
+                shards(batch.tape, batch.summary, machine.home),
                 state.critic.params,
                 iteration,
-                key_of(MEMORY, iteration, index),
+                own_key(machine, key_of(MEMORY, iteration, index)),
             )
         return state._replace(memories=memories)
 
@@ -183,7 +184,8 @@ def make_self_play(
         kept = keep(state.snapshots, (state.policy.params,), iteration, key)
         return state._replace(snapshots=kept)
 
-    count = jax.jit(functools.partial(tape_statistics, game, config.traversal.traversals))
+    quota = own_quota(traversal_plan(config, game), machine.lanes.size, part_of(machine))
+    count = jax.jit(functools.partial(tape_statistics, game, quota))
     return SelfPlay(
         init=init,
         new_memories=new_memories,

@@ -6,7 +6,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,16 @@ from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.tape import Tape
 
 Traverse = Callable[[tuple[Seat, Seat], jax.Array], tuple[Tape, Summary]]
+
+
+class Part(NamedTuple):
+    """Which of several processes this is; together they are as one with all their devices."""
+
+    process: int = 0
+    processes: int = 1
+
+
+WHOLE = Part()
 
 
 def device_plan(plan: Plan, num_devices: int) -> Plan:
@@ -32,19 +42,25 @@ def device_plan(plan: Plan, num_devices: int) -> Plan:
 
 
 def sharded_traverse(
-    game: Game, policies: tuple[TraversalPolicy, TraversalPolicy], plan: Plan, mesh: Mesh
+    game: Game,
+    policies: tuple[TraversalPolicy, TraversalPolicy],
+    plan: Plan,
+    mesh: Mesh,
+    part: Part = WHOLE,
 ) -> Traverse:
     """Builds `(seats, key) -> (tape, summary)` over a one-dimensional mesh of lanes.
 
     Every device has its own tape and summary, sharded along the lane axis and the
     traversals; their scalars gain a leading axis of devices. A device's traversals are a
     contiguous range of indices, so that reading the shards in order reads them in order.
+    `plan` is that of all processes, `mesh` has the devices of this one.
     """
     (axis,) = mesh.axis_names
-    share = device_plan(plan, mesh.size)
+    share = device_plan(plan, mesh.size * part.processes)
 
     def on_device(seats: tuple[Seat, Seat], key: jax.Array) -> tuple[Tape, Summary]:
-        first = jax.lax.axis_index(axis).astype(jnp.int32) * share.quota
+        device = part.process * mesh.size + jax.lax.axis_index(axis).astype(jnp.int32)
+        first = device * share.quota
         count = jnp.clip(plan.quota - first, 0, share.quota)
         tape, summary = traverse(game, policies, share, seats, key, first, count)
         tape = tape._replace(length=tape.length[None])
@@ -62,6 +78,12 @@ def sharded_traverse(
             check_vma=False,
         )
     )
+
+
+def own_quota(plan: Plan, num_devices: int, part: Part) -> int:
+    """Traversals of a plan that fall to one process of `num_devices` devices each."""
+    each = num_devices * device_plan(plan, num_devices * part.processes).quota
+    return min(max(plan.quota - part.process * each, 0), each)
 
 
 def shards(tape: Tape, summary: Summary, device: Any) -> Iterator[tuple[Tape, Summary]]:
