@@ -1,0 +1,103 @@
+"""The tune command: it finds the fastest setting, and leaves a config that differs in it alone."""
+
+import numpy as np
+import pytest
+
+from lostcities_jax import tune
+from lostcities_jax.config import load_config, with_values
+from lostcities_jax.errors import UserError, run_command
+from lostcities_jax.tuning import Setting, Timing, widths_to_try
+from lostcities_jax.tuning import tune as find
+
+TINY = """
+iterations: 3
+game: kuhn
+network: {kind: mlp, hidden: 4, layers: 1}
+traversal: {batch_width: 8, traversals: 16}
+memory: {advantage_capacity: 500, strategy_capacity: 500}
+learner: {batch_size: 8, advantage_steps: 2, strategy_steps: 2}
+critic: {steps: 2, capacity: 500}
+"""
+
+
+def timed(seconds):
+    return Timing(seconds, seconds / 2, 1000)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_setting_found_is_within_5_percent_of_the_best_on_a_noisy_machine(seed):
+    random = np.random.default_rng(seed)
+    settings = [Setting(2**k, "cpu:1") for k in range(6, 14)]
+    true = {one: 1.0 + 0.15 * abs(k - 4) for k, one in enumerate(settings)}
+
+    def measure(setting, iterations):
+        return [timed(true[setting] * random.uniform(1, 1.1)) for _ in range(iterations)]
+
+    found = find(settings, measure, 5, lambda _: None)
+    assert true[found[0].setting] <= 1.05 * min(true.values())
+    assert sorted(one.setting for one in found) == sorted(settings)
+
+
+def test_settings_that_cannot_be_are_told_and_left_out():
+    def measure(setting, iterations):
+        if setting.width == 64:
+            raise UserError("too wide")
+        return [timed(1.0)] * iterations
+
+    told = []
+    settings = [Setting(32, "cpu:1"), Setting(64, "cpu:1")]
+    found = find(settings, measure, 2, told.append)
+    assert found[0].setting.width == 32
+    assert found[1].refusal == "too wide" and found[1] in told
+    with pytest.raises(UserError, match="too wide"):
+        find(settings[1:], measure, 2, told.append)
+
+
+def test_the_command_writes_the_config_with_a_measured_setting(tmp_path, capsys):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    out = tmp_path / "tuned.yaml"
+    flags = f"--config {tmp_path}/tiny.yaml --widths 4 3 --places cpu:1 cpu:1/cpu:2 --repeats 1"
+    assert run_command(tune.main, [*flags.split(), "--seed", "3", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "traversal.batch_width is 3; allowed: a multiple of the 2 devices" in " ".join(
+        printed.split()
+    )
+    tuned, given = load_config(out), load_config(tmp_path / "tiny.yaml")
+    changed = {
+        "seed": 3,
+        "devices": "cpu:1",
+        "traversal.batch_width": tuned.traversal.batch_width,
+        "traversal.devices": tuned.traversal.devices,
+    }
+    assert tuned == with_values(given, changed)
+    assert (tuned.traversal.batch_width, tuned.traversal.devices) in {
+        (4, "same"),
+        (3, "same"),
+        (4, "cpu:2"),
+    }
+    assert f"--traversal.batch-width {tuned.traversal.batch_width}" in printed
+    assert run_command(tune.main, ["--out", str(out)]) == 2
+    assert "exists; allowed: a new file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ("--widths 0", "widths.0 is 0"),
+        ("--widths many", "widths.0 is 'many'"),
+        ("--places cpu:0 --widths 32", "devices is 'cpu:0'"),
+        ("--repeats 0", "repeats is 0"),
+        ("--width 3", "'--width' is no flag"),
+    ],
+)
+def test_a_wrong_flag_is_one_line(flags, named, capsys):
+    assert run_command(tune.main, flags.split()) == 2
+    error = capsys.readouterr().err
+    assert named in error and "allowed" in error and error.count("\n") == 1
+
+
+def test_no_more_lanes_than_traversals_are_tried(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    config = load_config(tmp_path / "tiny.yaml")
+    assert widths_to_try(config) == [32]
+    assert widths_to_try(with_values(config, {"traversal.traversals": 300})) == [32, 64, 128, 256]
