@@ -31,7 +31,7 @@ from lostcities_jax.games.game import Game
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import make_network
 from lostcities_jax.rules import PRESETS
-from lostcities_jax.settings import BatchWidth, Count, Devices, Positive, Seed, checked
+from lostcities_jax.settings import BatchWidth, Count, CountOrZero, Devices, Positive, Seed, checked
 from lostcities_jax.solvers.opponents import SeatParams, traversal_policy
 from lostcities_jax.traversal.lockstep import Seat, Summary, TraversalPolicy
 from lostcities_jax.traversal.plan import Plan
@@ -56,6 +56,8 @@ class Flags:
       widths: batch widths to sweep, lanes of all devices together.
       devices: device settings to sweep; none for one CPU device and one per core, or all GPUs.
       traversals_per_lane: traversals of a batch for each lane; few let the drained end weigh more.
+      max_cycles: cycles after which a batch is cut off, so that wide ones end soon and fit; 0 for
+        all that it takes. What is cut off has no drained end.
       epsilon: share of uniform exploration in the traverser's sampling policy.
       repeats: timed runs of each setting.
       seconds: time after which a setting gets no more runs.
@@ -70,6 +72,7 @@ class Flags:
     widths: Annotated[tuple[BatchWidth, ...], Field(min_length=1)] = (64, 128, 256, 512, 1024, 2048)
     devices: tuple[Devices, ...] = ()
     traversals_per_lane: Count = 16
+    max_cycles: CountOrZero = 0
     epsilon: Annotated[float, Field(gt=0, le=1)] = 0.3
     repeats: Count = 3
     seconds: Positive = 20.0
@@ -131,7 +134,7 @@ def _setup(flags: Flags, meshes: Sequence[Mesh]) -> _Setup:
 
 
 def _plan(flags: Flags, width: int) -> Plan:
-    return Plan(width, width * flags.traversals_per_lane)
+    return Plan(width, width * flags.traversals_per_lane, tape_cycles=flags.max_cycles)
 
 
 def _refusal(game: Game, plan: Plan, mesh: Mesh) -> str:
@@ -157,7 +160,13 @@ def _measure(setup: _Setup, width: int, mesh: Mesh) -> Measurement:
     replicated = NamedSharding(mesh, PartitionSpec())
     seats, keys = jax.device_put((setup.seats, keys), replicated)
     compiled, compile_seconds = compile_ahead(run, seats, keys[0])
-    count = jax.jit(lambda tape, summary: tape_statistics(setup.game, plan.quota, tape, summary))
+
+    def counts(tape: Tape, summary: Summary) -> Statistics:
+        counted = tape_statistics(setup.game, plan.quota, tape, summary)
+        # From the tape, since a summary knows of nothing that was cut off.
+        return counted._replace(nodes=sum(row.live.sum() for row in tape.rows))
+
+    count = jax.jit(counts)
     batches: list[Statistics] = []
 
     def nodes(result: tuple[Tape, Summary]) -> float:
@@ -181,7 +190,7 @@ def _measure(setup: _Setup, width: int, mesh: Mesh) -> Measurement:
         figures={
             "rows/s": sorted(rates)[len(rates) // 2] / utilisation,
             "GFLOP/row": setup.flops_per_row / 1e9,
-            "plies/game": totals.nodes / (plan.quota * len(batches)),
+            "games": plan.quota * len(batches) - totals.unfinished,
             "unfinished": totals.unfinished,
         },
     )

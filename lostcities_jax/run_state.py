@@ -27,8 +27,8 @@ class Saver:
     """Writes the checkpoints of a run in a thread of its own; use as a context manager.
 
     The run waits for a copy of its state alone, which nothing later can change, and for an earlier
-    checkpoint if that is still being written. Leaving the context waits for the last one. Of several
-    processes, which must all save alike, the first writes what all of them hold.
+    checkpoint if that is still being written. Leaving the context waits for the last one. Several
+    processes must all save alike: the first writes what all of them hold.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import harness, limits
+from benchmarks import harness, limits, plot, tables
 from benchmarks.fixtures import choosing_params, row_flops
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.games.lost_cities import lost_cities
@@ -23,6 +23,7 @@ FIELDS = {
     "python",
     "versions",
     "platform",
+    "processor",
     "cpu_count",
     "device_kind",
     "cores",
@@ -53,6 +54,7 @@ TINY = {
     "breakdown": f"{SMALL_NETWORK} --width 4 --turns 2 --traversals-per-lane 2 --repeats 1",
     "board": "--games 3 --waves 2 --opponent random",
     "checkpointing": "--warmup 3 --rounds 1 --traversals 16 --hidden 4 --every 1000",
+    "precision": f"{SMALL_NETWORK} --width 8 --turns 2 --repeats 1",
     "host_transfers": "--width 8 --traversals 8 --steps 1 --factor 2 --devices cpu:1",
 }
 UNTRIED = (
@@ -217,3 +219,74 @@ def test_looped_work_is_that_of_one_turn():
     doubled = jax.jit(harness.looped(lambda x: 2 * x, 5))(jnp.arange(3))
     assert doubled.tolist() == [0, 2, 4]
     assert jax.jit(harness.iterated(lambda x: 2 * x, 5))(jnp.arange(3)).tolist() == [0, 32, 64]
+
+
+RECORD = {
+    "time": "2026-01-01T00:00:00+00:00",
+    "device_kind": "cpu",
+    "processor": "Chip",
+    "cores": 2,
+    "load_average": 0.5,
+    "versions": {"jax": "0.10.2"},
+    "unit": "nodes/s",
+    "limit": 4e9,
+    "limit_per_item": 1e6,
+}
+
+
+@pytest.fixture
+def results(monkeypatch, tmp_path):
+    """A folder of stored results: two widths, one measured twice, and one of another machine."""
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+
+    def write(name, rows):
+        lines = [json.dumps(RECORD | {"ratio": None} | row) + "\n" for row in rows]
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+
+    def settings(width, **others):
+        return {"network": "mlp", "hidden": 512, "layers": 3, "devices": 1, "width": width} | others
+
+    write(
+        "traversal",
+        [
+            {"settings": settings(64), "rate": 9.0, "ratio": 0.1, "processor": "Other"},
+            {"settings": settings(64, seconds=1), "rate": 1000.0, "ratio": 0.25},
+            {"settings": settings(128), "rate": 1500.0, "ratio": 0.375},
+            {"settings": settings(64, seconds=2), "rate": 2000.0, "ratio": 0.5},
+        ],
+    )
+    for name, key in (("engine", "part"), ("memory", "part"), ("evaluation", "pair")):
+        write(name, [{"settings": settings(1) | {key: "some"}, "rate": 3.0}])
+    write("learner", [{"settings": settings(1) | {"batch": 8}, "rate": 3.0}])
+    row = {"settings": {"network": "512x3", "scheduler": "lockstep"}, "rate": 5.0}
+    write("schedulers", [row | {"realised_batch": 7.0, "ratio": 0.5}])
+    return tmp_path
+
+
+def test_the_tables_hold_the_newest_records_of_the_newest_machine(results):
+    text = "".join(
+        f"before\n<!-- {name}: python -m benchmarks.tables -->\nold\n"
+        f"<!-- end of {name} -->\nafter\n"
+        for name in tables.TABLES
+    )
+    once = tables.with_tables(text)
+    assert "| 64 | **2,000 (0.50)** |" in once and "| 128 | 1,500 (0.38) |" in once
+    assert "Other" not in once and "2 cores of Chip" in once and "old" not in once
+    assert once.count("before") == once.count("after") == len(tables.TABLES)
+    assert tables.with_tables(once) == once
+    with pytest.raises(UserError, match="allowed"):
+        tables.with_tables("")
+
+
+def test_the_plot_has_a_line_for_each_network_and_the_same_bytes_each_time(results, tmp_path):
+    lines = plot.lines_of(tables.stored("traversal"))
+    assert [width for width, _ in lines["mlp 512x3", 1]] == [64, 128]
+    first, second = tmp_path / "a.svg", tmp_path / "b.svg"
+    for path in (first, second):
+        assert run_command(plot.main, ["--out", str(path)]) == 0
+    assert first.read_bytes() == second.read_bytes() and b"<svg" in first.read_bytes()
+    assert run_command(plot.main, ["--out", str(tmp_path / "a.txt")]) == 2
+
+
+def test_the_tables_of_the_readme_are_those_of_the_stored_results():
+    assert run_command(tables.main, ["--check"]) == 0

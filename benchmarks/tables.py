@@ -1,0 +1,188 @@
+"""`python -m benchmarks.tables`: the README's tables of speed, from the stored results.
+
+A table stands between two comments with its name and is replaced as a whole, so that no figure is
+copied by hand. Of several records of one setting the newest counts, and none from another machine
+than the newest.
+"""
+
+import dataclasses
+import json
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmarks import harness
+from benchmarks.harness import parse_flags
+from lostcities_jax.errors import UserError, run_command
+from lostcities_jax.settings import checked
+
+NAME = "tables"
+README = pathlib.Path(__file__).parents[1] / "README.md"
+Record = dict[str, Any]
+
+
+@checked
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """Write the stored results of the benchmarks into the README's tables.
+
+    Attributes:
+      check: write nothing; exit with 1 if a table is not that of the stored results.
+    """
+
+    check: bool = False
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command; raises UserError for whatever the user can mend."""
+    flags = parse_flags(Flags, argv, NAME)
+    old = README.read_text(encoding="utf-8")
+    new = with_tables(old)
+    if flags.check:
+        print("the README has the stored results" if new == old else "the README is out of date")
+        return int(new != old)
+    README.write_text(new, encoding="utf-8")
+    return 0
+
+
+def with_tables(text: str) -> str:
+    """A text with every table in its place.
+
+    Raises:
+      UserError: for a table without a place.
+    """
+    for name, make in TABLES.items():
+        begin, end = f"<!-- {name}: python -m benchmarks.tables -->", f"<!-- end of {name} -->"
+        place = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+        if not place.search(text):
+            raise UserError(f"{README.name} has no {begin}; allowed: one, and {end}")
+        table = f"{begin}\n{make()}\n{end}"
+        text = place.sub(lambda _, table=table: table, text)
+    return text
+
+
+def stored(name: str) -> list[Record]:
+    """Records of a benchmark from the machine of the newest, the newest of each setting."""
+    path = harness.RESULTS / f"{name}.jsonl"
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    found = {}
+    for record in records:
+        if machine_of(record) == machine_of(records[-1]):
+            found[_row_of(record)] = record
+    return list(found.values())
+
+
+def machine_of(record: Record) -> str:
+    """The machine of a record in words."""
+    kind = record["device_kind"]
+    processor = record.get("processor") or "unknown processor"
+    return f"{record['cores']} cores of {processor}" if kind == "cpu" else kind
+
+
+def network_of(record: Record) -> str:
+    """The network of a record in short, such as `mlp 512x3`."""
+    settings = record["settings"]
+    return f"{settings['network']} {settings['hidden']}x{settings['layers']}"
+
+
+def _row_of(record: Record) -> str:
+    """What tells a record from those of other settings; how long it was measured does not."""
+    ways = ("store", "repeats", "seconds", "widths", "networks", "traversals_per_lane")
+    ways += ("max_cycles", "steps", "traversals", "host_traversals")
+    settings = {key: value for key, value in record["settings"].items() if key not in ways}
+    return json.dumps(settings, sort_keys=True)
+
+
+def _traversal() -> str:
+    """Rates over widths, one column for each network and number of devices."""
+    records = stored("traversal")
+    cells, columns = {}, {}
+    for record in records:
+        devices = record["settings"]["devices"]
+        column = (network_of(record), devices)
+        heading = f"{column[0]}, {devices} device{'s' if devices > 1 else ''}"
+        columns[column] = heading
+        cells[record["settings"]["width"], column] = f"{record['rate']:,.0f}" + _share(record)
+    best = {}
+    for record in records:
+        column = (network_of(record), record["settings"]["devices"])
+        if column not in best or record["rate"] > best[column]["rate"]:
+            best[column] = record
+    for column, record in best.items():
+        place = (record["settings"]["width"], column)
+        cells[place] = f"**{cells[place]}**"
+    widths = sorted({width for width, _ in cells})
+    order = sorted(columns)
+    lines = [["lanes", *(columns[column] for column in order)]]
+    for width in widths:
+        lines.append([f"{width:,}", *(cells.get((width, column), "") for column in order)])
+    return f"{_markdown(lines)}\n\n{_where(records)}"
+
+
+def _schedulers() -> str:
+    records = stored("schedulers")
+    networks = sorted({record["settings"]["network"] for record in records}, reverse=True)
+    by = {
+        (record["settings"]["scheduler"], record["settings"]["network"]): record
+        for record in records
+    }
+    lines = [["scheduler"]]
+    for network in networks:
+        lines[0] += [f"{network}: nodes/s", "realised batch", "of limit"]
+    for scheduler in dict.fromkeys(scheduler for scheduler, _ in by):
+        line = [scheduler]
+        for network in networks:
+            record = by[scheduler, network]
+            line += [
+                f"{record['rate']:,.0f}",
+                f"{record['realised_batch']:,.1f}",
+                f"{record['ratio']:.2f}",
+            ]
+        lines.append(line)
+    return f"{_markdown(lines)}\n\n{_where(records)}"
+
+
+def _pieces() -> str:
+    """One row for each row of the benchmarks of single pieces."""
+    parts = {"engine": "part", "evaluation": "pair", "memory": "part", "learner": "batch"}
+    lines, used = [["benchmark", "row", "figure", "of limit"]], []
+    for name, key in parts.items():
+        for record in stored(name):
+            row = f"{key} {record['settings'][key]}" if key == "batch" else record["settings"][key]
+            if name in ("evaluation", "learner"):
+                row += f" ({network_of(record)})"
+            share = "" if record["ratio"] is None else f"{record['ratio']:.2f}"
+            figure = f"{record['rate']:,.0f} {record['unit']}"
+            lines.append([f"`python -m benchmarks.{name}`", row, figure, share])
+            used.append(record)
+    return f"{_markdown(lines)}\n\n{_where(used)}"
+
+
+def _share(record: Record) -> str:
+    return "" if record["ratio"] is None else f" ({record['ratio']:.2f})"
+
+
+def _where(records: Sequence[Record]) -> str:
+    """The machine and how busy it was, since a busy one is slow."""
+    loads = [record["load_average"] for record in records]
+    machines = ", ".join(dict.fromkeys(machine_of(record) for record in records))
+    versions = ", ".join(dict.fromkeys(record["versions"]["jax"] for record in records))
+    return f"On {machines}; jax {versions}; load average {min(loads):.1f} to {max(loads):.1f}."
+
+
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
+    head, *rest = lines
+    rows = [head, ["---"] * len(head), *rest]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "traversal": _traversal,
+    "pieces": _pieces,
+    "schedulers": _schedulers,
+}
+
+if __name__ == "__main__":
+    sys.exit(run_command(main))
