@@ -18,7 +18,7 @@ from benchmarks.harness import Measurement, Report, parse_flags
 from lostcities_jax import checkpoint
 from lostcities_jax.cli import Preset
 from lostcities_jax.config import with_values
-from lostcities_jax.devices import select_devices
+from lostcities_jax.devices import one_process, select_devices
 from lostcities_jax.errors import run_command
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import make_network
@@ -93,7 +93,7 @@ def _measure(
     config = with_values(Config(rules=PRESETS[flags.rules]), changed)
     game = lost_cities(config.rules)
     network = make_network(game, **dataclasses.asdict(config.network))
-    solver = make_solver(config, game, network, select_devices(config.devices))
+    solver = make_solver(config, game, network, one_process(select_devices(config.devices)))
     state = solver.init()
     seconds: dict[str, list[float]] = {kind: [] for kind in _KINDS}
     blocked: dict[str, list[float]] = {kind: [] for kind in _KINDS}

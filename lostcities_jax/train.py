@@ -66,15 +66,15 @@ def main(argv: Sequence[str], watch: Sink | None = None) -> int:
         at_exit.enter_context(run_folder.locked(folder))
         log = at_exit.enter_context(RunLog(folder, Console(quiet=process > 0)))
         # Of several processes the first keeps the checkpoints of all.
-        home = folder if process == 0 else arguments.run_dir
-        assert home is not None
+        kept_in = folder if process == 0 else arguments.run_dir
+        assert kept_in is not None
         with out_of_memory_named(run_state.MEMORY_SETTINGS):
             if arguments.resume:
-                state, done = run_state.resume(config, home, solver, log.write)
+                state, done = run_state.resume(config, kept_in, solver, log.write)
             else:
                 state, done = solver.init(), 0
         processes.check_agreement("newest checkpoint", str(done))
-        saver = at_exit.enter_context(run_state.Saver(config, home, solver, log.write))
+        saver = at_exit.enter_context(run_state.Saver(config, kept_in, solver, log.write))
         sinks = [] if watch is None else [watch]
         if arguments.track is not None and process == 0:
             settings = dataclasses.asdict(config)
