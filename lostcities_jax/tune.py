@@ -74,6 +74,8 @@ def main(argv: Sequence[str]) -> int:
     config, trial = _parse(argv)
     if trial.out is not None and pathlib.Path(trial.out).exists():
         raise UserError(f"--out is {shown(trial.out)}, which exists; allowed: a new file")
+    if config.scheduler.kind != "lockstep":
+        raise UserError(f"scheduler.kind is {config.scheduler.kind}; allowed to tune: lockstep")
     use_compile_cache()
     select_devices("auto")  # of the CPU there are as many as can be needed from the start
     console = Console()

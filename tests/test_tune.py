@@ -87,6 +87,7 @@ def test_the_command_writes_the_config_with_a_measured_setting(tmp_path, capsys)
         ("--widths many", "widths.0 is 'many'"),
         ("--places cpu:0 --widths 32", "devices is 'cpu:0'"),
         ("--repeats 0", "repeats is 0"),
+        ("--scheduler.kind server", "scheduler.kind is server"),
         ("--width 3", "'--width' is no flag"),
     ],
 )
