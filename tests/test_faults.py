@@ -24,6 +24,21 @@ from lostcities_jax.tracking import read_metrics
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once():
+    """Runs of one config in this process share a solver and so its compiled programs."""
+    solvers, make_solver = {}, train.make_solver
+
+    def shared(config, *rest):
+        if config not in solvers:
+            solvers[config] = make_solver(config, *rest)
+        return solvers[config]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "make_solver", shared)
+        yield
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run never stopped, with a checkpoint of each of its 4 iterations."""
