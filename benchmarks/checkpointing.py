@@ -98,7 +98,9 @@ def _measure(
     seconds: dict[str, list[float]] = {kind: [] for kind in _KINDS}
     blocked: dict[str, list[float]] = {kind: [] for kind in _KINDS}
     # A checkpoint is written within the iteration after it, so that one is what is timed.
-    with Saver(config, folder, solver, print) as saver, contextlib.closing(solver):
+    with contextlib.ExitStack() as at_exit:
+        at_exit.callback(solver.close)
+        saver = at_exit.enter_context(Saver(config, folder, solver, print))
         for iteration in range(1, flags.warmup + len(_KINDS) * flags.rounds + 1):
             kind = _KINDS[iteration % len(_KINDS)]
             saver.finish()

@@ -84,7 +84,7 @@ def kill_and_resume(folder: pathlib.Path, flags: Flags) -> dict[str, int]:
       UserError: for a run that was finished before.
     """
     source = random.Random(flags.seed)
-    tally = dict.fromkeys(("in training", "in a save", "starting", "repeated"), 0)
+    tally: dict[str, int] = dict.fromkeys(("in training", "in a save", "starting", "repeated"), 0)
     for kill in range(flags.kills):
         starts = _starts(folder)
         process = _start(folder, flags)

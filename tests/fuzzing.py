@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 
 from lostcities_jax.errors import UserError
 
-CASES = int(os.environ.get("FUZZ_CASES", "100"))
+CASES = int(os.environ.get("FUZZ_CASES", "40"))
 fuzzed = settings(
     max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )

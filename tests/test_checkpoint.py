@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from fault_helpers import no_file_longer_than
 
 from lostcities_jax import checksums
 from lostcities_jax.checkpoint import (
@@ -77,7 +77,8 @@ def training_of(value=0.5):
 
 def save_run(run, *iterations, keep=2, metadata=METADATA):
     for iteration in iterations:
-        save(run / "checkpoints", iteration, policy_of(iteration), training_of(), metadata, keep)
+        trees = jax.tree.map(np.array, (policy_of(iteration), training_of()))  # as a run has them
+        save(run / "checkpoints", iteration, *trees, metadata, keep)
     return run / "checkpoints"
 
 
@@ -342,20 +343,13 @@ def test_a_damaged_checkpoint_set_aside_is_no_checkpoint_and_stays(run):
     assert sorted(os.listdir(folder)) == ["3.damaged", "4"]
 
 
-@pytest.fixture
-def no_file_longer_than():
-    """A function that has the system refuse longer files, as a full disk or a quota does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize("size", [0, 50, 1000])
 def test_a_save_that_the_disk_has_no_room_for_leaves_nothing_and_earlier_ones_whole(
-    run, size, no_file_longer_than, capfd
+    run, size, capfd
 ):
-    no_file_longer_than(size)
-    assert "4 cannot be written" in error_of(save_run, run, 4)
+    with no_file_longer_than(size):
+        message = error_of(save_run, run, 4)
+    assert "4 cannot be written" in message
     assert os.listdir(run / "checkpoints") == ["3"]
     assert_same(restore_policy(run, policy_of()), policy_of(3))
     assert capfd.readouterr() == ("", "")

@@ -1,9 +1,7 @@
 """What happens to runs: nothing written before is lost, and what is wrong is one line."""
 
-import contextlib
 import os
 import pathlib
-import resource
 import shutil
 import tempfile
 import time
@@ -12,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fault_helpers import no_file_longer_than
 
 from benchmarks import faults
 from lostcities_jax import checkpoint, run_folder, run_state, train
@@ -21,6 +20,23 @@ from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.settings import Config
 from lostcities_jax.tracking import read_metrics
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once():
+    """Runs of one config in this process share a solver and so its compiled programs."""
+    solvers, make_solver = {}, train.make_solver
+
+    def shared(config, *rest):
+        if config not in solvers:
+            solvers[config] = make_solver(config, *rest)
+        return solvers[config]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train, "make_solver", shared)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -140,20 +156,6 @@ def test_metrics_that_are_missing_are_counted(run, capsys):
 
 
 # ---- Not written -----------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def no_file_longer_than(size):
-    """Has the system refuse longer files, as a full disk or a quota does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    shortest = jax.config.jax_persistent_cache_min_compile_time_secs
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1e9)  # programs are files too
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", shortest)
 
 
 def test_a_disk_without_room_for_a_checkpoint_ends_a_run_in_one_line(whole, run, capsys):
