@@ -1,0 +1,78 @@
+"""A frozen opponent: it plays as its agent does, in the seat that the network does not have."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lostcities_jax.errors import UserError
+from lostcities_jax.evaluation.loading import load_policy
+from lostcities_jax.games.lost_cities import lost_cities
+from lostcities_jax.networks import make_network
+from lostcities_jax.rivals import as_rival, load_rival
+from lostcities_jax.rules import CARD_PHASE, CLASSIC, MINI
+from lostcities_jax.settings import Config, NetworkConfig, RivalConfig, TraversalConfig
+from lostcities_jax.solvers.seating import make_play
+
+
+def config_of(agent, rules=CLASSIC, **settings):
+    return Config(rules=rules, rival=RivalConfig(agent=agent, **settings))
+
+
+@pytest.fixture(scope="module")
+def decisions():
+    """Info states after the deal, with every card move legal."""
+    game = lost_cities(CLASSIC)
+    states = jax.vmap(game.deal)(jax.random.split(jax.random.key(0), 16))
+    infos = jax.vmap(lambda state: game.observe(state, 0))(states)
+    return infos, jnp.ones((16, CLASSIC.num_card_actions), bool), CARD_PHASE
+
+
+def test_without_a_rival_there_is_none():
+    assert load_rival(Config()) is None
+
+
+def test_a_rival_plays_as_its_agent_and_never_falls_back(decisions):
+    agent = load_rival(config_of("shipped"))
+    rival, own = as_rival(agent), load_policy("shipped")
+    for seat in (0, 1):
+        shares, fell_back = rival.policy(rival.params[seat], *decisions)
+        np.testing.assert_array_equal(shares, own.policy(own.params[seat], *decisions))
+        assert not fell_back.any()
+
+
+def test_a_greedy_rival_takes_its_most_probable_action(decisions):
+    rival, own = as_rival(load_rival(config_of("shipped", greedy=True))), load_policy("shipped")
+    shares, _ = rival.policy(rival.params[0], *decisions)
+    sampled = np.asarray(own.policy(own.params[0], *decisions))
+    np.testing.assert_array_equal(shares, np.eye(sampled.shape[1])[sampled.argmax(-1)])
+    assert (sampled.max(-1) < 1.0).any()  # or the two would be the same
+
+
+def test_a_rival_for_other_rules_is_refused():
+    with pytest.raises(UserError, match=r"shipped' is for other rules: rules\.colors is 5"):
+        load_rival(config_of("shipped", rules=MINI))
+
+
+def test_the_network_learns_from_its_own_seat_and_the_rival_has_the_other():
+    """The rival never plays a card; untrained, the network often does."""
+    config = dataclasses.replace(
+        config_of("discard-only", rules=MINI),
+        network=NetworkConfig(kind="mlp", hidden=8, layers=1),
+        traversal=TraversalConfig(batch_width=8, traversals=32),
+    )
+    game = lost_cities(MINI)
+    network = make_network(game, **dataclasses.asdict(config.network))
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",))
+    play = make_play(config, game, network, mesh, as_rival(load_rival(config)))
+    params = network.init(jax.random.key(1))
+    batches = play(params, None, jax.random.key(2), jax.random.key(3))
+    assert [batch.learners for batch in batches] == [(0,), (1,)]
+    for (own,), tape in ((batch.learners, batch.tape) for batch in batches):
+        actions = [
+            jax.device_get(tape.rows[game.phases_of(player)[0]]) for player in (own, 1 - own)
+        ]
+        learned, rival = (rows.action[rows.live] for rows in actions)
+        assert (rival >= MINI.hand).all() and (learned < MINI.hand).any()
