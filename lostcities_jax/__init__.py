@@ -2,8 +2,9 @@
 
 The names below are the game itself: pure functions on fixed-shape arrays for one game, to
 be batched with `jax.vmap` and compiled with `jax.jit`; and pictures of it, made on the host.
-Training, evaluation, rating, a board to play on and pages of runs and games are the commands
-`python -m lostcities_jax.train`, `... .evaluate`, `... .rate`, `... .play` and `... .report`.
+Training, populations, evaluation, rating, a board to play on and pages of runs are the commands
+`python -m lostcities_jax.train`, `... .population`, `... .evaluate`, `... .rate`, `... .play` and
+`... .report`.
 """
 
 from lostcities_jax.drawing import Picture, picture, to_svg, to_text

@@ -46,6 +46,10 @@ def one_process(lanes: Mesh) -> Machine:
     return Machine(lanes, lanes.devices.flat[0])
 
 
+# Not a machine of one's own, but a part of whatever program is being traced.
+TRACED = Machine(Mesh(np.empty((), object), ()), None)
+
+
 def select_machine(devices: str, traversal_devices: str) -> Machine:
     """The machine of the settings `devices` and `traversal.devices`; see `select_devices`."""
     whole = select_devices(devices)

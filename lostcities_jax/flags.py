@@ -25,9 +25,15 @@ def help_if_asked(argv: Sequence[str], prog: str, default: Any) -> None:
 
 
 def read_flags(
-    argv: Sequence[str], kinds: dict[str, Any], positional: str | None = None
+    argv: Sequence[str],
+    kinds: dict[str, Any],
+    positional: str | None = None,
+    repeated: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Value of every given key, the last one winning; that of `positional` has no flag."""
+    """Value of every given key, the last one winning; that of `positional` has no flag.
+
+    The values of `repeated` keys, which are tuples, are put together.
+    """
     flags = {key: kind for key, kind in kinds.items() if key != positional}
     given = {}
     groups, loose = _group(argv)
@@ -38,7 +44,8 @@ def read_flags(
             own = 0 if is_bare else 1
             loose += values[own:]
             values = values[:own]
-        given[key] = _read_value(flag, kinds[key], values, negated)
+        value = _read_value(flag, kinds[key], values, negated)
+        given[key] = [*given[key], *value] if key in repeated and key in given else value
     if loose and positional:
         given[positional] = _read_value(positional.upper(), kinds[positional], loose, False)
     elif loose:

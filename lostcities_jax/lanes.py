@@ -34,6 +34,23 @@ class Lanes(NamedTuple):
     next_episode: jax.Array
 
 
+@jax.custom_batching.custom_vmap
+def any_active(lanes: Lanes) -> jax.Array:
+    """Whether a lane has an episode that has not ended; bool[].
+
+    Under `jax.vmap`, of all batches together, so that a loop over it goes on for all until the
+    last is through. A loop that ended for each alone would copy all it carries in every turn, to
+    keep what has ended as it is.
+    """
+    return lanes.active.any()
+
+
+@any_active.def_vmap
+def _any_of_all(axis_size: int, in_batched: Any, lanes: Lanes) -> tuple[jax.Array, bool]:
+    del axis_size, in_batched
+    return any_active(lanes), False
+
+
 class Decision(NamedTuple):
     """What a lane's mover sees at one half-step, for every lane.
 

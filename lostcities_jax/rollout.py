@@ -11,6 +11,7 @@ from lostcities_jax.games.game import Game, GameState
 from lostcities_jax.lanes import (
     Decision,
     Lanes,
+    any_active,
     deal_episodes,
     episode_keys,
     fill_lanes,
@@ -107,7 +108,7 @@ def play_match(
     lanes = fill_lanes(initial, match.games, match.width)
     marks = jnp.zeros((match.width, len(game.phases)), jnp.int32)
     played = Played(initial, jnp.zeros((match.games, len(game.phases)), jnp.int32))
-    return jax.lax.while_loop(lambda carry: carry[0].active.any(), cycle, (lanes, marks, played))[2]
+    return jax.lax.while_loop(lambda carry: any_active(carry[0]), cycle, (lanes, marks, played))[2]
 
 
 def act(policy: Policy, player: Player, decision: Decision, head: int) -> jax.Array:

@@ -71,7 +71,7 @@ class Saver:
         return None if self._last is None else self._last.result()
 
     def _write(self, iteration: int, policy: Any, training: Any) -> UserError | None:
-        metadata = _metadata(self._config, policy)
+        metadata = metadata_of(self._config, policy)
         keep = self._config.checkpoint.keep
         try:
             checkpoint.save(self._directory, iteration, policy, training, metadata, keep)
@@ -115,7 +115,7 @@ def restore(config: Config, path: pathlib.Path, solver: Solver) -> tuple[Any, in
     Raises:
       UserError: for a checkpoint that is damaged or of another game or network.
     """
-    metadata = checkpoint.read_metadata(path)
+    metadata = checkpoint.readmetadata_of(path)
     checkpoint.check_compatible(metadata, config.rules, config.network)
     policy, training = solver.split(jax.eval_shape(solver.init))
     policy = checkpoint.restore_policy(path, policy)
@@ -137,7 +137,8 @@ def _check_new(config: Config, folder: pathlib.Path) -> None:
         )
 
 
-def _metadata(config: Config, policy: dict[str, Any]) -> checkpoint.Metadata:
+def metadata_of(config: Config, policy: dict[str, Any]) -> checkpoint.Metadata:
+    """What is said of a policy that these settings made."""
     return checkpoint.Metadata(
         game=config.game,
         rules=config.rules,

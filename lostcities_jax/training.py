@@ -87,7 +87,7 @@ def _iterate(run: Run, state: Any, iteration: int) -> tuple[Any, bool]:
     # As if this process had walked the traversals of all.
     statistics = [one for batch in report.statistics for one in gathered(batch)]
     for batch in statistics:
-        _check_room(run.config, run.game, batch, iteration)
+        check_room(run.config, run.game, batch, iteration)
     values = _loss_metrics(report, iteration)
     is_last = iteration == run.config.iterations
     is_evaluated = is_last or _is_due(iteration, run.config.evaluation.every)
@@ -109,7 +109,7 @@ def _iterate(run: Run, state: Any, iteration: int) -> tuple[Any, bool]:
     return state, is_saved
 
 
-def _check_room(config: Config, game: Game, batch: Statistics, iteration: int) -> None:
+def check_room(config: Config, game: Game, batch: Statistics, iteration: int) -> None:
     """Raises UserError where the tape or the stack was too short for a batch."""
     plan = traversal_plan(config, game)
     if batch.overflows:

@@ -66,6 +66,7 @@ UNTRIED = (
     "search",
     "play",
     "faults",  # its parts are tried in test_faults
+    "population",
 )  # they take long even when tiny
 WITH_LIMIT = {"traversal", "memory", "learner"}  # in every row
 

@@ -18,6 +18,7 @@ from lostcities_jax import checkpoint
 from lostcities_jax.errors import UserError, shown
 
 SUFFIX = ".npz"
+IN_FOLDER = f"agent{SUFFIX}"  # where a folder stands for the agent file in it
 SHIPPED = pathlib.Path(__file__).parents[1] / "agents" / f"shipped{SUFFIX}"
 _MAX_BYTES = 2**28  # of all arrays as they are in memory
 _TEXTS = ("metadata", "config")
@@ -38,7 +39,7 @@ def write(path: pathlib.Path, policy: Any, metadata: checkpoint.Metadata, config
     if path.suffix != SUFFIX or path.exists():
         raise UserError(f"the file is {shown(str(path))}; allowed: a new one that ends in {SUFFIX}")
     texts = {"metadata": json.dumps(dataclasses.asdict(metadata)), "config": config}
-    arrays = {name: np.array(text) for name, text in texts.items()} | _by_place(policy)
+    arrays = {name: np.array(text) for name, text in texts.items()} | by_place(policy)
     partial = path.with_suffix(".partial")
     try:
         with open(partial, "wb") as file:
@@ -68,7 +69,7 @@ def read_policy(path: pathlib.Path, template: Any) -> Any:
     Raises:
       UserError: for a damaged file, or other names, shapes or types of arrays.
     """
-    wanted = _by_place(template)
+    wanted = by_place(template)
     arrays = _read(path, set(wanted))
     for place, leaf in wanted.items():
         have = arrays[place]
@@ -81,8 +82,8 @@ def read_policy(path: pathlib.Path, template: Any) -> Any:
     return jax.tree.unflatten(structure, [arrays[place] for place in wanted])
 
 
-def _by_place(tree: Any) -> dict[str, Any]:
-    """Leaves by their place, in the tree's order."""
+def by_place(tree: Any) -> dict[str, Any]:
+    """Leaves of a tree by their place, in its order."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {jax.tree_util.keystr(place, simple=True, separator="/"): leaf for place, leaf in leaves}
 

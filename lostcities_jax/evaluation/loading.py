@@ -50,7 +50,9 @@ def load_agents(
         rules = own
     rules = rules or CLASSIC
     return rules, [
-        bot_agent(rules, name) if name in BOTS else _strategy(name, found[name], policy)
+        bot_agent(rules, name)
+        if name in BOTS
+        else agent_of(name, found[name], _policy(name, found[name]), policy)
         for name in names
     ]
 
@@ -95,11 +97,13 @@ def load_policy(name: str, policy: str | None = None) -> Agent | Mixture:
     Raises:
       UserError: for no checkpoint, a damaged one, or one without the strategy asked for.
     """
-    return _strategy(name, _metadata(name), policy)
+    return agent_of(name, *load_checkpoint(name), policy)
 
 
-def _strategy(name: str, metadata: checkpoint.Metadata, policy: str | None) -> Agent | Mixture:
-    params = _policy(name, metadata)
+def agent_of(
+    name: str, metadata: checkpoint.Metadata, params: dict[str, Any], policy: str | None = None
+) -> Agent | Mixture:
+    """One of the strategies of a checkpoint that was read; otherwise as `load_policy`."""
     found = strategies(_network(metadata), params, metadata.weighting, metadata.fallback)
     wanted = policy or metadata.plays
     if wanted not in found:
@@ -148,7 +152,11 @@ def _metadata(name: str) -> checkpoint.Metadata:
 
 
 def _path(name: str) -> pathlib.Path:
-    return agent_file.SHIPPED if name == _SHIPPED else pathlib.Path(name)
+    """The file or folder of a name; that of an agent file for the folder it lies in."""
+    if name == _SHIPPED:
+        return agent_file.SHIPPED
+    inside = pathlib.Path(name) / agent_file.IN_FOLDER
+    return inside if inside.is_file() else pathlib.Path(name)
 
 
 def _checkpoints(name: str) -> list[str]:

@@ -160,10 +160,11 @@ def play_games(
     share = deals // blocks
     drawn = zip(_draw(agent, blocks, 2 * seed), _draw(opponent, blocks, 2 * seed + 1), strict=True)
     parts = [
-        _both_seats(rules, one, other, share, index * share, width, seed, greedy)
+        jax.device_get(both_seats(rules, one, other, share, index * share, width, seed, greedy))
         for index, (one, other) in enumerate(drawn)
     ]
-    return jax.tree.map(lambda *blocks: np.concatenate(blocks, axis=1), *parts)
+    blocks = [jax.tree.map(lambda *seats: np.stack(seats), *part) for part in parts]
+    return jax.tree.map(lambda *block: np.concatenate(block, axis=1), *blocks)
 
 
 def _draw(agent: Agent | Mixture, blocks: int, seed: int) -> list[Agent]:
@@ -171,17 +172,20 @@ def _draw(agent: Agent | Mixture, blocks: int, seed: int) -> list[Agent]:
     return agent.draw(blocks, seed) if isinstance(agent, Mixture) else [agent] * blocks
 
 
-def _both_seats(
+def both_seats(
     rules: Rules,
     agent: Agent,
     opponent: Agent,
     deals: int,
     first: int,
     width: int,
-    seed: int,
+    seed: int | jax.Array,
     greedy: tuple[bool, bool],
-) -> GameFigures:
-    """Plays deals `first` and on with the agent in seat 0, then in seat 1."""
+) -> tuple[GameFigures, GameFigures]:
+    """Plays deals `first` and on with the agent in seat 0, then in seat 1; arrays [deals].
+
+    May be traced, and batched over parameters of the agents.
+    """
     own = [Player(params, jnp.asarray(greedy[0])) for params in agent.params]
     other = [Player(params, jnp.asarray(greedy[1])) for params in opponent.params]
     pairs = (
@@ -189,20 +193,18 @@ def _both_seats(
         ((opponent.policy, agent.policy), (other[0], own[1])),
     )
     key, start = jax.random.key(seed), jnp.int32(first)
-    seats = [
-        jax.device_get(
-            _play(
-                rules,
-                Match(policies, min(width, deals), deals, _is_marked(rules)),
-                players,
-                key,
-                start,
-                seat,
-            )
+    first_seat, second_seat = (
+        _play(
+            rules,
+            Match(policies, min(width, deals), deals, _is_marked(rules)),
+            players,
+            key,
+            start,
+            seat,
         )
         for seat, (policies, players) in enumerate(pairs)
-    ]
-    return jax.tree.map(lambda *arrays: np.stack(arrays), *seats)
+    )
+    return first_seat, second_seat
 
 
 @functools.cache

@@ -10,13 +10,15 @@ from lostcities_jax.games.game import Game, GameState
 
 @functools.cache
 def with_utility(game: Game, points: float, win: float) -> Game:
+    """The game that `paid_by` makes. Cached, so that equal games share compiled programs."""
+    return game if (points, win) == (1.0, 0.0) else paid_by(game, points, win)
+
+
+def paid_by(game: Game, points: float | jax.Array, win: float | jax.Array) -> Game:
     """The game whose payoff is `points` for each point ahead and `win` for being ahead at all.
 
-    A mixture of the two asks for wins without giving up on how high they are. Cached, so that
-    equal games share compiled programs.
+    A mixture of the two asks for wins without giving up on how high they are.
     """
-    if (points, win) == (1.0, 0.0):
-        return game
 
     def utility(difference: jax.Array) -> jax.Array:
         return points * difference + win * jnp.sign(difference)

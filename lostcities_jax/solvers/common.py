@@ -1,5 +1,6 @@
 """What an iteration of every solver has in common: its random keys and the keeping of snapshots."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -35,13 +36,16 @@ def make_keep(settings: SnapshotConfig) -> Callable[..., Snapshots | None]:
     The networks are offered in the iterations that are due. The snapshots are donated, and the
     key is consumed; None stays None.
     """
-    keep = jax.jit(snapshots.keep, donate_argnums=0)
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def keep(kept: Snapshots, networks: Any, iteration: jax.Array, key: jax.Array) -> Snapshots:
+        is_due = iteration % settings.every == 0
+        offered = (kept, networks, iteration, key)
+        return jax.lax.cond(is_due, snapshots.keep, lambda kept, *_: kept, *offered)
 
     def keep_due(
         kept: Snapshots | None, networks: tuple[Any, ...], iteration: int, key: jax.Array
     ) -> Snapshots | None:
-        if kept is None or iteration % settings.every:
-            return kept
-        return keep(kept, networks, jnp.int32(iteration), key)
+        return None if kept is None else keep(kept, networks, jnp.int32(iteration), key)
 
     return keep_due

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from lostcities_jax.devices import Machine
 from lostcities_jax.games.game import Game
 from lostcities_jax.learner import (
+    WEIGHTINGS,
     Learner,
     LearnerState,
     bootstrap,
@@ -61,12 +62,10 @@ def policy_fit(config: Config, game: Game, network: Network, machine: Machine) -
         samples = bootstrap(game, network, state.params, samples, share, scale)
         return learner.fit(state, samples, _newest(config), key)
 
-    horizon = config.learner.horizon
-    return _compiled(
-        machine,
-        Learner(learner.init, fit),
-        lambda iteration: jnp.float32(1.0 / min(iteration, horizon)),
-    )
+    def share(iteration: int) -> jax.Array:
+        return 1.0 / jnp.minimum(iteration, config.learner.horizon).astype(jnp.float32)
+
+    return _compiled(machine, Learner(learner.init, fit), share)
 
 
 def critic_fit(
@@ -124,8 +123,12 @@ def _compiled(machine: Machine, learner: Learner, weights: Callable[[int], jax.A
 
 
 def _weights(config: Config, iteration: int, is_strategy: bool) -> jax.Array:
+    """Weights by `learner.weighting`; of a traced one, which is its index in WEIGHTINGS."""
     weighting, length = config.learner.weighting, config.iterations + 1
-    return jnp.asarray(iteration_weights(weighting, iteration, is_strategy, length))
+    if isinstance(weighting, str):
+        return jnp.asarray(iteration_weights(weighting, iteration, is_strategy, length))
+    each = [iteration_weights(name, iteration, is_strategy, length) for name in WEIGHTINGS]
+    return jnp.stack(each)[weighting]
 
 
 def _newest(config: Config) -> jax.Array:

@@ -72,7 +72,7 @@ def make_play(
     is_gradient = config.solver == "policy_gradient"
     own_play = own_policy(config, game, network)
     plan = traversal_plan(config, game)
-    replicated = NamedSharding(machine.lanes, PartitionSpec())
+    replicated = None if machine.lanes.empty else NamedSharding(machine.lanes, PartitionSpec())
     draw = jax.jit(functools.partial(draw_from_league, config.league), static_argnums=2)
 
     @functools.cache

@@ -95,7 +95,11 @@ def make_self_play(
     config: Config, game: Game, network: Network, machine: Machine, rival: Rival | None = None
 ) -> SelfPlay:
     """Builds the steps of a configuration. With a rival, the network learns to beat it and
-    nothing else."""
+    nothing else.
+
+    On the machine TRACED the steps are functions to trace into a program: then iterations, and
+    numbers among the settings, may be traced scalars.
+    """
     is_gradient = config.solver == "policy_gradient"
     policy = policy_fit(config, game, network, machine)
     critic = critic_fit(config, game, network, machine, per_iteration=1)
@@ -184,7 +188,7 @@ def make_self_play(
         kept = keep(state.snapshots, (state.policy.params,), iteration, key)
         return state._replace(snapshots=kept)
 
-    quota = own_quota(traversal_plan(config, game), machine.lanes.size, part_of(machine))
+    quota = own_quota(traversal_plan(config, game), machine.lanes.size or 1, part_of(machine))
     count = jax.jit(functools.partial(tape_statistics, game, quota))
     return SelfPlay(
         init=init,

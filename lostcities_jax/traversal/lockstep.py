@@ -20,6 +20,7 @@ from lostcities_jax.games.game import Game, GameState
 from lostcities_jax.lanes import (
     Decision,
     Lanes,
+    any_active,
     deal_episodes,
     decision_uniforms,
     episode_keys,
@@ -133,7 +134,7 @@ def traverse(
     levels = plan.levels(game)
 
     def keep_going(carry: _Carry) -> jax.Array:
-        return carry.lanes.active.any() & (carry.tape.length < capacity)
+        return any_active(carry.lanes) & (carry.tape.length < capacity)
 
     def cycle(carry: _Carry) -> _Carry:
         lanes, before, tape, summary, cuts = carry

@@ -53,25 +53,25 @@ def sharded_traverse(
     Every device has its own tape and summary, sharded along the lane axis and the
     traversals; their scalars gain a leading axis of devices. A device's traversals are a
     contiguous range of indices, so that reading the shards in order reads them in order.
-    `plan` is that of all processes, `mesh` has the devices of this one.
+    `plan` is that of all processes, `mesh` has the devices of this one; if it is empty, the
+    traversal is part of whatever program it is called in.
     """
-    (axis,) = mesh.axis_names
-    share = device_plan(plan, mesh.size * part.processes)
+    devices = 1 if mesh.empty else mesh.size
+    share = device_plan(plan, devices * part.processes)
 
-    def on_device(seats: tuple[Seat, Seat], key: jax.Array) -> tuple[Tape, Summary]:
-        device = part.process * mesh.size + jax.lax.axis_index(axis).astype(jnp.int32)
-        first = device * share.quota
+    def on_device(seats: tuple[Seat, Seat], key: jax.Array, index: Any) -> tuple[Tape, Summary]:
+        first = (part.process * devices + jnp.int32(index)) * share.quota
         count = jnp.clip(plan.quota - first, 0, share.quota)
         tape, summary = traverse(game, policies, share, seats, key, first, count)
-        tape = tape._replace(length=tape.length[None])
-        return tape, summary._replace(
-            fallbacks=summary.fallbacks[None], overflows=summary.overflows[None]
-        )
+        return _with_devices(tape, summary)
 
+    if mesh.empty:
+        return lambda seats, key: on_device(seats, key, 0)
+    (axis,) = mesh.axis_names
     by_lane, by_device = PartitionSpec(None, axis), PartitionSpec(axis)
     return jax.jit(
         jax.shard_map(
-            on_device,
+            lambda seats, key: on_device(seats, key, jax.lax.axis_index(axis)),
             mesh=mesh,
             in_specs=(PartitionSpec(), PartitionSpec()),
             out_specs=(Tape(by_lane, by_lane, by_device), by_device),  # pyright: ignore
@@ -87,15 +87,32 @@ def own_quota(plan: Plan, num_devices: int, part: Part) -> int:
 
 
 def shards(tape: Tape, summary: Summary, device: Any) -> Iterator[tuple[Tape, Summary]]:
-    """Each device's tape and summary in turn, moved to `device`, as `traverse` returned them."""
+    """Each device's tape and summary in turn, moved to `device`, as `traverse` returned them.
+
+    Without a device, those of one in whose program this is called.
+    """
+    if device is None:
+        yield _without_devices(tape, summary)
+        return
     for index in range(len(tape.length.addressable_shards)):
-        tape_shard, summary_shard = jax.device_put(
-            jax.tree.map(lambda leaf, i=index: leaf.addressable_shards[i].data, (tape, summary)),
-            device,
+        yield _without_devices(
+            *jax.device_put(
+                jax.tree.map(
+                    lambda leaf, i=index: leaf.addressable_shards[i].data, (tape, summary)
+                ),
+                device,
+            )
         )
-        yield (
-            tape_shard._replace(length=tape_shard.length[0]),
-            summary_shard._replace(
-                fallbacks=summary_shard.fallbacks[0], overflows=summary_shard.overflows[0]
-            ),
-        )
+
+
+def _with_devices(tape: Tape, summary: Summary) -> tuple[Tape, Summary]:
+    """Scalars with a leading axis, of which each device fills one entry."""
+    return tape._replace(length=tape.length[None]), summary._replace(
+        fallbacks=summary.fallbacks[None], overflows=summary.overflows[None]
+    )
+
+
+def _without_devices(tape: Tape, summary: Summary) -> tuple[Tape, Summary]:
+    return tape._replace(length=tape.length[0]), summary._replace(
+        fallbacks=summary.fallbacks[0], overflows=summary.overflows[0]
+    )
