@@ -115,7 +115,7 @@ def restore(config: Config, path: pathlib.Path, solver: Solver) -> tuple[Any, in
     Raises:
       UserError: for a checkpoint that is damaged or of another game or network.
     """
-    metadata = checkpoint.readmetadata_of(path)
+    metadata = checkpoint.read_metadata(path)
     checkpoint.check_compatible(metadata, config.rules, config.network)
     policy, training = solver.split(jax.eval_shape(solver.init))
     policy = checkpoint.restore_policy(path, policy)
