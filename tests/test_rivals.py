@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lostcities_jax.devices import one_process
 from lostcities_jax.errors import UserError
 from lostcities_jax.evaluation.loading import load_policy
 from lostcities_jax.games.lost_cities import lost_cities
@@ -65,8 +66,8 @@ def test_the_network_learns_from_its_own_seat_and_the_rival_has_the_other():
     )
     game = lost_cities(MINI)
     network = make_network(game, **dataclasses.asdict(config.network))
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",))
-    play = make_play(config, game, network, mesh, as_rival(load_rival(config)))
+    machine = one_process(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",)))
+    play = make_play(config, game, network, machine, as_rival(load_rival(config)))
     params = network.init(jax.random.key(1))
     batches = play(params, None, jax.random.key(2), jax.random.key(3))
     assert [batch.learners for batch in batches] == [(0,), (1,)]
