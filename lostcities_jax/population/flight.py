@@ -199,13 +199,13 @@ def turn_of(crew: Crew, runs: Sequence[Run], is_next: Callable[[Run], bool]) -> 
 def _note(crew: Crew, runs: Sequence[Run], turn: Turn, report: Report) -> None:
     """Books a turn's report in the lanes that ran."""
     is_good, losses, statistics = jax.device_get(report)
-    for slot in np.flatnonzero(turn.runs[: len(runs)]):
-        own_losses, own_statistics = jax.tree.map(
-            lambda leaf, s=slot: leaf[s], (losses, statistics)
-        )
-        for batch in own_statistics:
+    for slot, run in enumerate(runs):
+        if not turn.runs[slot]:
+            continue
+        own_losses, batches = jax.tree.map(lambda leaf, s=slot: leaf[s], (losses, statistics))
+        for batch in batches:
             crew.check(batch, int(turn.iteration[slot]))
-        runs[slot].note(bool(is_good[slot]), own_losses)
+        run.note(bool(is_good[slot]), own_losses)
 
 
 def _progress(runs: Sequence[Run]) -> str:
