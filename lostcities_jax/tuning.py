@@ -157,7 +157,8 @@ def measure_setting(config: Config, setting: Setting, iterations: int) -> list[T
         yield
         seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - started
 
-    with contextlib.closing(solver):
+    with contextlib.ExitStack() as at_exit:
+        at_exit.callback(solver.close)
         state, timings = solver.init(), []
         for iteration in range(1, iterations + 2):
             seconds.clear()

@@ -81,7 +81,9 @@ def filled_memory(target, iterations):
 
 
 def fit(loss, reservoir, sample_weights, target_scale):
-    optimizer = make_optimizer(LearnerConfig(learning_rate=3e-3, max_grad_norm=10.0))
+    optimizer = make_optimizer(
+        LearnerConfig(optimizer="adam", learning_rate=3e-3, max_grad_norm=10.0)
+    )
     learner = make_learner(GAME, NETWORK, loss, optimizer, 1500, 64, target_scale)
     state, losses = jax.jit(learner.fit)(
         learner.init(jax.random.key(0)), reservoir, jnp.asarray(sample_weights), jax.random.key(1)
