@@ -2,9 +2,21 @@
 
 The names below are the game itself: pure functions on fixed-shape arrays for one game, to
 be batched with `jax.vmap` and compiled with `jax.jit`; and pictures of it, made on the host.
+
+```python
+import jax
+import lostcities_jax as lc
+
+deal = jax.vmap(lambda key: lc.deal(lc.CLASSIC, key))
+states = deal(jax.random.split(jax.random.key(0), 1024))
+masks = jax.vmap(lambda state: lc.legal_mask(lc.CLASSIC, state))(states)  # bool[1024, 22]
+```
+
 Training, populations, evaluation, rating, a board to play on and pages of runs are the commands
 `python -m lostcities_jax.train`, `... .population`, `... .evaluate`, `... .rate`, `... .play` and
-`... .report`.
+`... .report`, each with `--help`. Their parts are the other modules: `games` for what a game is,
+`networks`, `traversal` for the lockstep machine, `solvers`, `evaluation` for agents and matches,
+`exact` for games small enough, and `adapters` to other libraries.
 """
 
 from lostcities_jax.drawing import Picture, picture, to_svg, to_text

@@ -18,6 +18,21 @@ from lostcities_jax.games.game import Game
 from lostcities_jax.regret import Choice, node_value, return_shares
 
 
+class Branch(NamedTuple):
+    """The branching of the decisions of one phase, and returns to earlier ones of the phase.
+
+    Attributes:
+      explored: actions followed from the decision. bool[T, B, A].
+      level: the stack's level of the decision's other actions, or of the decision that a lane
+        returns to. uint8[T, B].
+      returns: the row is no decision, but an earlier one's next action. bool[T, B].
+    """
+
+    explored: jax.Array
+    level: jax.Array
+    returns: jax.Array
+
+
 class Rows(NamedTuple):
     """Decisions of one phase; T tape rows by B lanes, or one row of B lanes.
 
@@ -41,7 +56,7 @@ class Rows(NamedTuple):
     rank: jax.Array
     live: jax.Array
     open_info: jax.Array | None = None
-    branch: "Branch | None" = None
+    branch: Branch | None = None
 
     def explored(self) -> jax.Array:
         """The actions that the traversal followed from here, sooner or later; bool[T, B, A]."""
@@ -49,21 +64,6 @@ class Rows(NamedTuple):
             return self.branch.explored
         actions = np.arange(self.legal.shape[-1], dtype=np.uint8)
         return (along_last(actions, self.legal.ndim) == self.action[..., None]) & self.legal
-
-
-class Branch(NamedTuple):
-    """The branching of the decisions of one phase, and returns to earlier ones of the phase.
-
-    Attributes:
-      explored: actions followed from the decision. bool[T, B, A].
-      level: the stack's level of the decision's other actions, or of the decision that a lane
-        returns to. uint8[T, B].
-      returns: the row is no decision, but an earlier one's next action. bool[T, B].
-    """
-
-    explored: jax.Array
-    level: jax.Array
-    returns: jax.Array
 
 
 class Ends(NamedTuple):
