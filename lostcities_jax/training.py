@@ -66,8 +66,9 @@ def train(run: Run, state: Any, done: int, should_stop: Callable[[], bool]) -> i
       UserError: for a loss that is no number, too little room or memory, or a last checkpoint
         that cannot be written.
     """
+    traced = done + 2  # the first one compiles
     for iteration in range(done + 1, run.config.iterations + 1):
-        is_traced = run.profile and iteration == done + 2  # the first one compiles
+        is_traced = run.profile and iteration == traced
         with jax.profiler.trace(run.folder / PROFILE) if is_traced else contextlib.nullcontext():
             state, is_saved = _iterate(run, state, iteration)
         done = iteration
