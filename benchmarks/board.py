@@ -115,7 +115,9 @@ def _post(line: http.client.HTTPConnection, path: str, body: dict[str, Any]) -> 
 @contextlib.contextmanager
 def _serving(board: Board) -> Iterator[int]:
     """The port of a server in a thread of this process."""
-    config = uvicorn.Config(create_app(board, "127.0.0.1"), log_level="error", ws="none")
+    app = create_app(board, "127.0.0.1")
+    # Without settings for logging: they would close the handlers that the process has.
+    config = uvicorn.Config(app, log_config=None, access_log=False, ws="none")
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
