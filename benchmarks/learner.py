@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _measure(flags: Flags, limit: Limit) -> Measurement:
-    rules, settings = PRESETS[flags.rules], LearnerConfig(optimizer="adam")
+    rules, settings = PRESETS[flags.rules], LearnerConfig()
     game = lost_cities(rules)
     network = make_network(lost_cities(rules), flags.network, flags.hidden, flags.layers)
     optimizer = make_optimizer(settings)

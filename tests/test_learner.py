@@ -81,9 +81,7 @@ def filled_memory(target, iterations):
 
 
 def fit(loss, reservoir, sample_weights, target_scale):
-    optimizer = make_optimizer(
-        LearnerConfig(optimizer="adam", learning_rate=3e-3, max_grad_norm=10.0)
-    )
+    optimizer = make_optimizer(LearnerConfig(learning_rate=3e-3, max_grad_norm=10.0))
     learner = make_learner(GAME, NETWORK, loss, optimizer, 1500, 64, target_scale)
     state, losses = jax.jit(learner.fit)(
         learner.init(jax.random.key(0)), reservoir, jnp.asarray(sample_weights), jax.random.key(1)
@@ -164,7 +162,7 @@ def test_muon_moves_hidden_matrices_alike_in_all_directions_and_the_rest_by_sign
         "card_head": {"kernel": jnp.zeros((16, 4))},
     }
     gradient = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), jnp.float32), params)
-    settings = LearnerConfig(learning_rate=0.1, final_rate=1.0, max_grad_norm=1e3)
+    settings = LearnerConfig(optimizer="muon", learning_rate=0.1, final_rate=1.0, max_grad_norm=1e3)
     optimizer = make_optimizer(settings)
     step, _ = optimizer.update(gradient, optimizer.init(params), params)
     values = np.linalg.svd(np.asarray(step["Dense_0"]["kernel"]), compute_uv=False)
