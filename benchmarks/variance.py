@@ -19,7 +19,7 @@ from benchmarks.fixtures import positions
 from benchmarks.harness import Measurement, Report, parse_flags
 from lostcities_jax import checkpoint, run_folder, run_state
 from lostcities_jax.cli import Preset
-from lostcities_jax.devices import one_process, select_devices
+from lostcities_jax.devices import LANE_AXIS, Machine, one_process, select_devices
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.game import Game
@@ -114,12 +114,15 @@ def _saved(run: str) -> _Setup:
     config = run_folder.reopen(folder)
     game = make_game(config.game, config.rules)
     network = make_network(game, **dataclasses.asdict(config.network))
-    machine = one_process(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",)))
     path = checkpoint.resolve(folder)
-    state, _ = run_state.restore(config, path, make_solver(config, game, network, machine))
+    state, _ = run_state.restore(config, path, make_solver(config, game, network, _one_device()))
     if not isinstance(state, SelfPlayState):
         raise UserError(f"run is {run}, with a network for each seat; allowed: one for both")
     return _Setup(config, game, network, state)
+
+
+def _one_device() -> Machine:
+    return one_process(jax.sharding.Mesh(np.array(jax.devices()[:1]), (LANE_AXIS,)))
 
 
 def _trained(flags: Flags, rules: Rules) -> _Setup:
@@ -133,8 +136,7 @@ def _trained(flags: Flags, rules: Rules) -> _Setup:
     )
     game = lost_cities(rules)
     network = make_network(game, **dataclasses.asdict(config.network))
-    machine = one_process(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",)))
-    steps = make_self_play(config, game, network, machine)
+    steps = make_self_play(config, game, network, _one_device())
     state = steps.init()
     for iteration in range(1, flags.iterations + 1):
         state = steps.remember(state, iteration, steps.play(state, iteration))

@@ -9,20 +9,15 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from lostcities_jax import processes, run_folder, run_state
+from lostcities_jax.assembly import assemble
 from lostcities_jax.cli import check_overrides, parse_train
 from lostcities_jax.compile_cache import use_compile_cache
 from lostcities_jax.compile_clock import CompileClock
 from lostcities_jax.config import dump_config
 from lostcities_jax.devices import Machine, out_of_memory_named, select_machine
 from lostcities_jax.errors import run_command
-from lostcities_jax.games.catalogue import make_game
-from lostcities_jax.games.utility import with_utility
-from lostcities_jax.networks import make_network
-from lostcities_jax.rivals import as_rival, load_rival
 from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.settings import Config
-from lostcities_jax.solvers.catalogue import make_solver
-from lostcities_jax.solvers.feasibility import check_feasible, check_settings
 from lostcities_jax.stopping import StopRequest
 from lostcities_jax.trackers import Sink, open_tracker
 from lostcities_jax.tracking import MetricsWriter, Progress, RunLog
@@ -48,15 +43,9 @@ def main(argv: Sequence[str], watch: Sink | None = None) -> int:
     use_compile_cache()
     clock = CompileClock()
     machine = select_machine(config.devices, config.traversal.devices)
-    game = make_game(config.game, config.rules)
     processes.check_agreement("config", dump_config(config))
     processes.check_agreement("number of devices", str(machine.lanes.size))
-    check_settings(config, game)
-    check_feasible(config, game, machine)
-    network = make_network(game, **dataclasses.asdict(config.network))
-    rival = load_rival(config)
-    played_for = with_utility(game, config.utility.points, config.utility.win)
-    solver = make_solver(config, played_for, network, machine, rival and as_rival(rival))
+    game, network, rival, solver = assemble(config, machine)
     with contextlib.ExitStack() as at_exit:
         at_exit.callback(solver.close)
         folder = processes.own_folder(arguments.run_dir, process)

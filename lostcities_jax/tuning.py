@@ -15,15 +15,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from lostcities_jax.assembly import assemble
 from lostcities_jax.devices import SAME, select_machine
 from lostcities_jax.errors import UserError
-from lostcities_jax.games.catalogue import make_game
-from lostcities_jax.games.utility import with_utility
-from lostcities_jax.networks import make_network
-from lostcities_jax.rivals import as_rival, load_rival
 from lostcities_jax.settings import Config
-from lostcities_jax.solvers.catalogue import make_solver
-from lostcities_jax.solvers.feasibility import check_feasible, check_settings
 
 _NARROWEST, _WIDEST = 32, 65536
 FINALISTS = 3  # settings that are measured again
@@ -141,13 +136,7 @@ def measure_setting(config: Config, setting: Setting, iterations: int) -> list[T
     config = with_setting(config, setting)
     config = dataclasses.replace(config, iterations=max(config.iterations, iterations + 1))
     machine = select_machine(config.devices, config.traversal.devices)
-    game = make_game(config.game, config.rules)
-    check_settings(config, game)
-    check_feasible(config, game, machine)
-    network = make_network(game, **dataclasses.asdict(config.network))
-    rival = load_rival(config)
-    played_for = with_utility(game, config.utility.points, config.utility.win)
-    solver = make_solver(config, played_for, network, machine, rival and as_rival(rival))
+    solver = assemble(config, machine).solver
     seconds: dict[str, float] = {}
 
     @contextlib.contextmanager

@@ -13,7 +13,7 @@ import pytest
 from fault_helpers import no_file_longer_than
 
 from benchmarks import faults
-from lostcities_jax import checkpoint, run_folder, run_state, train
+from lostcities_jax import assembly, checkpoint, run_folder, run_state, train
 from lostcities_jax.config import load_config
 from lostcities_jax.devices import out_of_memory_named
 from lostcities_jax.errors import UserError, run_command
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("quick_compile")
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once():
     """Runs of one config in this process share a solver and so its compiled programs."""
-    solvers, make_solver = {}, train.make_solver
+    solvers, make_solver = {}, assembly.make_solver
 
     def shared(config, *rest):
         if config not in solvers:
@@ -35,7 +35,7 @@ def compiled_once():
         return solvers[config]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "make_solver", shared)
+        patch.setattr(assembly, "make_solver", shared)
         yield
 
 

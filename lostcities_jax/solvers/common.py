@@ -25,7 +25,7 @@ def make_keys(seed: int) -> Callable[..., jax.Array]:
     return key_of
 
 
-def no_snapshots(settings: SnapshotConfig, networks: tuple[Any, ...]) -> Snapshots | None:
+def new_snapshots(settings: SnapshotConfig, networks: tuple[Any, ...]) -> Snapshots | None:
     """Room for snapshots of networks like these; None where none are kept."""
     return snapshots.init(networks, settings.slots) if settings.every else None
 

@@ -30,7 +30,7 @@ from lostcities_jax.solvers.common import (
     TRAVERSE,
     make_keep,
     make_keys,
-    no_snapshots,
+    new_snapshots,
 )
 from lostcities_jax.solvers.fits import advantage_fit, critic_fit, strategy_fit
 from lostcities_jax.solvers.joint import new_memory, own_key
@@ -118,7 +118,7 @@ def make_deep_cfr(config: Config, game: Game, network: Network, machine: Machine
             advantage_memories=_pair(lambda _: new(sizes.advantage_capacity)),
             strategy_memory=new(sizes.strategy_capacity),
             critic_memory=new_critic_memory(),
-            snapshots=no_snapshots(config.snapshots, _params(advantages)),
+            snapshots=new_snapshots(config.snapshots, _params(advantages)),
         )
         # Bound to the device that every later step leaves it on, or all compile twice.
         return jax.device_put(state, machine.home)

@@ -32,7 +32,7 @@ from lostcities_jax.solvers.common import (
     TRAVERSE,
     make_keep,
     make_keys,
-    no_snapshots,
+    new_snapshots,
 )
 from lostcities_jax.solvers.fits import critic_fit, policy_fit, strategy_fit
 from lostcities_jax.solvers.joint import new_memory, own_key
@@ -123,7 +123,7 @@ def make_self_play(
             critic=critic.init(key_of(INIT, 0, _CRITIC)),
             strategy=None,
             memories=new_memories(),
-            snapshots=no_snapshots(config.snapshots, (policy_state.params,)),
+            snapshots=new_snapshots(config.snapshots, (policy_state.params,)),
         )
         if strategy is not None:
             samples = new(config.memory.strategy_capacity)
