@@ -76,44 +76,67 @@ class BotParams(NamedTuple):
     stall: np.float32 | jax.Array
 
 
-# Evolution strategies on classic games of the three against each other found these, except
-# hope, both margins and deny of the cautious and the aggressive bot: their given character.
-_TUNED = {  # cautious, balanced, aggressive
-    "hope": (0.4, 0.54, 0.8),
-    "pile_hope": (0.68, 0.51, 0.49),
-    "open_margin": (0.6, 0.23, 0.0),
-    "open_crowding": (0.24, 0.44, 0.75),
-    "open_weight": (0.54, 0.79, 0.95),
-    "wager_margin": (0.6, -0.51, -1.3),
-    "wager_weight": (0.0, 0.2, 0.07),
-    "play_bias": (0.09, 0.13, 0.0),
-    "play_hurry": (1.9, 1.74, 2.1),
-    "gap_cost": (1.08, 0.62, 0.29),
-    "keep": (1.27, 1.13, 1.2),
-    "deny": (1.5, 1.28, 0.8),
-    "deny_unopened": (0.68, 0.54, 0.79),
-    "cover": (0.45, 0.58, 0.29),
-    "interest_width": (4.29, 4.11, 4.17),
-    "take": (1.27, 1.31, 1.3),
-    "take_deny": (0.5, 0.26, 0.4),
-    "deck_worth": (0.71, 0.61, 0.9),
-    "stall": (0.84, 0.85, 1.04),
-}
+# The rules of thumb most players start from: open what is likely to pay, the more strictly the
+# more expeditions are open, and play the lowest card that fits as soon as it does.
+_BALANCED = BotParams(
+    uniform=np.float32(0),
+    never_plays=np.bool_(False),
+    hope=np.float32(0.4),
+    pile_hope=np.float32(0),
+    open_margin=np.float32(0),
+    open_crowding=np.float32(1),
+    open_weight=np.float32(1),
+    wager_margin=np.float32(0),
+    wager_weight=np.float32(1),
+    play_bias=np.float32(0.5),
+    play_hurry=np.float32(0),
+    gap_cost=np.float32(0.1),
+    keep=np.float32(1),
+    deny=np.float32(1),
+    deny_unopened=np.float32(0.5),
+    cover=np.float32(0),
+    interest_width=np.float32(4),
+    take=np.float32(1),
+    take_deny=np.float32(0.5),
+    deck_worth=np.float32(0.5),
+    stall=np.float32(0),
+)
 
+# What evolution strategies found on classic games against copies and relatives of itself.
+_EXPERT = BotParams(
+    uniform=np.float32(0),
+    never_plays=np.bool_(False),
+    hope=np.float32(0.54),
+    pile_hope=np.float32(0.51),
+    open_margin=np.float32(0.23),
+    open_crowding=np.float32(0.44),
+    open_weight=np.float32(0.79),
+    wager_margin=np.float32(-0.51),
+    wager_weight=np.float32(0.2),
+    play_bias=np.float32(0.13),
+    play_hurry=np.float32(1.74),
+    gap_cost=np.float32(0.62),
+    keep=np.float32(1.13),
+    deny=np.float32(1.28),
+    deny_unopened=np.float32(0.54),
+    cover=np.float32(0.58),
+    interest_width=np.float32(4.11),
+    take=np.float32(1.31),
+    take_deny=np.float32(0.26),
+    deck_worth=np.float32(0.61),
+    stall=np.float32(0.85),
+)
 
-def _tuned(column: int) -> BotParams:
-    values = {name: np.float32(row[column]) for name, row in _TUNED.items()}
-    return BotParams(uniform=np.float32(0), never_plays=np.bool_(False), **values)
-
-
-_BALANCED = _tuned(1)
 BOTS: dict[str, BotParams] = {
     "random": _BALANCED._replace(uniform=np.float32(1)),
     "discard-only": _BALANCED._replace(never_plays=np.bool_(True)),
-    "cautious": _tuned(0),
+    "cautious": _BALANCED._replace(open_margin=np.float32(0.5), wager_margin=np.float32(0.5)),
     "balanced": _BALANCED,
-    "aggressive": _tuned(2),
+    "aggressive": _BALANCED._replace(
+        open_margin=np.float32(-0.5), open_crowding=np.float32(0.75), wager_margin=np.float32(-0.5)
+    ),
     "noisy": _BALANCED._replace(uniform=np.float32(0.15)),
+    "expert": _EXPERT,
 }
 
 

@@ -19,7 +19,9 @@ Games = Annotated[int, Field(ge=2, le=10**9, multiple_of=2)]
 Devices = Annotated[str, Field(min_length=1, max_length=100)]
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 Weight = Annotated[float, Field(ge=0, le=1e6)]
-Opponent = Literal["random", "discard-only", "cautious", "balanced", "aggressive", "noisy"]
+Opponent = Literal[
+    "random", "discard-only", "cautious", "balanced", "aggressive", "noisy", "expert"
+]
 TraversalOpponent = Literal[
     "current",
     "average",
@@ -30,6 +32,7 @@ TraversalOpponent = Literal[
     "balanced",
     "aggressive",
     "noisy",
+    "expert",
 ]
 
 

@@ -24,7 +24,8 @@ RULE_SETS = {
     "hand 1": Rules(colors=3, hand=1),
 }
 NAMES = list(BOTS)
-SENSIBLE = ["cautious", "balanced", "aggressive"]
+PRESETS = ["cautious", "balanced", "aggressive"]  # of the plain rule-based player
+SENSIBLE = [*PRESETS, "expert"]
 GAMES_PER_SEATING = 128
 
 
@@ -185,7 +186,7 @@ def test_other_bots_are_deterministic(mini_policies):
 
 def test_bots_are_host_data_of_one_structure():
     assert set(BOTS) == {
-        "random", "discard-only", "cautious", "balanced", "aggressive", "noisy"
+        "random", "discard-only", "cautious", "balanced", "aggressive", "noisy", "expert"
     }  # fmt: skip
     for params in BOTS.values():
         assert all(isinstance(value, np.float32 | np.bool_) for value in params)
@@ -197,20 +198,40 @@ def test_discard_only_against_itself_is_nil_nil_in_88_plies(results):
     assert (2 * results.turns[index, index] == 88).all()
 
 
-@pytest.mark.parametrize("bot", SENSIBLE)
-@pytest.mark.parametrize(("other", "margin"), [("discard-only", 35), ("random", 100)])
-def test_sensible_bots_beat_the_mindless_ones(results, bot, other, margin):
+def margin(results, bot, other):
+    """Mean points ahead, four of its standard errors, and the share of games won."""
     differences = results.differences(bot, other)
     standard_error = differences.std() / np.sqrt(differences.size)
-    assert differences.mean() - 4 * standard_error > margin
-    assert (differences > 0).mean() > 0.9
+    return differences.mean(), 4 * standard_error, (differences > 0).mean()
 
 
-def test_sensible_bots_are_alternatives_of_similar_strength(results):
-    for bot, other in itertools.combinations(SENSIBLE, 2):
-        differences = results.differences(bot, other)
-        standard_error = differences.std() / np.sqrt(differences.size)
-        assert abs(differences.mean()) < 10 + 4 * standard_error
+def test_balanced_is_a_player_of_the_strength_others_measure_by(results):
+    points, bound, won = margin(results, "balanced", "discard-only")
+    assert abs(points - 35) < 10 + bound
+    assert won > 0.9
+
+
+@pytest.mark.parametrize("bot", SENSIBLE)
+def test_sensible_bots_beat_the_mindless_ones(results, bot):
+    points, bound, won = margin(results, bot, "discard-only")
+    assert points - bound > 0
+    assert won > 0.8
+    points, bound, won = margin(results, bot, "random")
+    assert points - bound > 90
+    assert won > 0.99
+
+
+def test_presets_are_alternatives_of_similar_strength(results):
+    for bot, other in itertools.combinations(PRESETS, 2):
+        points, bound, _ = margin(results, bot, other)
+        assert abs(points) < 10 + bound
+
+
+@pytest.mark.parametrize("bot", PRESETS)
+def test_the_expert_beats_the_plain_player(results, bot):
+    points, bound, won = margin(results, "expert", bot)
+    assert points - bound > 10
+    assert won > 0.7
 
 
 def test_games_end_by_the_deck(results):
@@ -321,10 +342,9 @@ def test_plays_the_lowest_card_of_an_open_colour(bot):
     assert position.choice(bot) == "play r4"
 
 
-@pytest.mark.parametrize("bot", SENSIBLE)
-def test_plays_only_the_highest_cards_when_turns_run_out(bot):
+def test_the_expert_plays_only_the_highest_cards_when_turns_run_out():
     position = Position("r4 r9 r10 g2 b3 w5 y8 y9", deck_left=3).with_expeditions(own="r2 r3")
-    assert position.choice(bot) == "play r9"
+    assert position.choice("expert") == "play r9"
 
 
 @pytest.mark.parametrize("bot", SENSIBLE)
@@ -357,8 +377,7 @@ def test_draws_from_the_deck_once_the_turns_left_are_needed_for_it(bot):
     assert position.choice(bot, DRAW_PHASE) == "deck"
 
 
-@pytest.mark.parametrize("bot", SENSIBLE)
-def test_draws_a_useless_card_to_get_one_more_turn_at_the_end(bot):
+def test_the_expert_draws_a_useless_card_to_get_one_more_turn_at_the_end():
     position = Position("r9 r10 b3 w8 w9 w10 y10", deck_left=2)
     position = position.with_expeditions(own="r3 r4 w2 w3 g10").with_piles("g4")
-    assert position.choice(bot, DRAW_PHASE) == "pile g"
+    assert position.choice("expert", DRAW_PHASE) == "pile g"
