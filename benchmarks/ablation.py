@@ -2,7 +2,7 @@
 
 Every variant is the default configuration with a few other settings, trained by the train command
 for as many minutes as every other, compiling included, at a constant learning rate, since nobody
-knows beforehand how many iterations there will be. Then its strategies meet two bots.
+knows beforehand how many iterations there will be. Then its strategies meet three bots.
 """
 
 import dataclasses
@@ -37,8 +37,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "reservoir, critic, no weighting": _RESERVOIR | {"learner.weighting": "none"},
     "mlp 512x3": {"network.kind": "mlp", "network.hidden": 512},
     "color_shared 64x3": {"network.hidden": 64},
-    "epsilon 0.02": {"traversal.epsilon": 0.02},
-    "epsilon 0.3": {"traversal.epsilon": 0.3},
+    "epsilon 0.005": {"traversal.epsilon": 0.005},
+    "epsilon 0.1": {"traversal.epsilon": 0.1},
+    "batches of 1024": {
+        "learner.batch_size": 1024,
+        "learner.advantage_steps": 100,
+        "critic.steps": 120,
+    },
     "horizon 10": {"learner.horizon": 10},
     "horizon 160": {"learner.horizon": 160},
     "trace 0.5": {"critic.trace": 0.5},
@@ -50,7 +55,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "policy gradient, entropy 0.05": _GRADIENT | {"gradient.entropy": 0.05},
     "policy gradient, utility win": _GRADIENT | {"utility.points": 0.0, "utility.win": 30.0},
 }
-_OPPONENTS = ("discard-only", "balanced")
+_OPPONENTS = ("discard-only", "balanced", "expert")
 
 
 @checked

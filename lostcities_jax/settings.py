@@ -81,7 +81,7 @@ class TraversalConfig:
     batch_width: BatchWidth = 256
     devices: Devices = "same"
     traversals: Count = 512
-    epsilon: Annotated[float, Field(gt=0, le=1)] = 0.1
+    epsilon: Annotated[float, Field(gt=0, le=1)] = 0.03
     sampling: Literal["outcome", "external", "robust"] = "outcome"
     branches: Count = 2
     opponent: TraversalOpponent = "current"
@@ -163,7 +163,7 @@ class CriticConfig:
       target_scale: points that make 1.0 of a target.
     """
 
-    steps: Count = 120
+    steps: Count = 480
     trace: Annotated[float, Field(ge=0, le=1)] = 0.9
     capacity: Count = 200_000
     target_scale: Positive = 30.0
@@ -207,9 +207,9 @@ class LearnerConfig:
       horizon: iterations that bootstrapped regrets look back over.
     """
 
-    batch_size: Count = 1024
-    advantage_steps: Count = 100
-    strategy_steps: Count = 500
+    batch_size: Count = 256
+    advantage_steps: Count = 400
+    strategy_steps: Count = 2000
     optimizer: Literal["adam", "muon"] = "adam"
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 1.5e-3
     final_rate: Annotated[float, Field(ge=0, le=1)] = 0.05
@@ -232,7 +232,7 @@ class GradientConfig:
       entropy: weight of the policy's entropy.
     """
 
-    steps: Count = 150
+    steps: Count = 600
     clip: Annotated[float, Field(gt=0, le=10)] = 0.2
     entropy: Annotated[float, Field(ge=0, le=10)] = 0.01
 
