@@ -188,11 +188,14 @@ def advantage_targets(corrections: jax.Array, value: jax.Array, legal: jax.Array
     return jnp.where(legal, corrections - value[..., None], 0.0)
 
 
-def return_shares(strategy: jax.Array, explored: jax.Array) -> jax.Array:
-    """Weight of each explored child in the return of its node; float32[..., A], sums to 1.
+def trace_weights(strategy: jax.Array, choice: Choice) -> jax.Array:
+    """How far what came of each explored action speaks for the strategy; float32[..., A].
 
-    The strategy's own, given that one of the explored actions is taken.
+    The truncated importance weights min(1, s(a) / q(a)) of Retrace (Munos et al. 2016, section 3),
+    with the strategy s and the probability q of exploring the action: one that the strategy would
+    not take says nothing. Where several were explored, their weights are the strategy's own, as
+    shares of all of them if these sum to more than q.
     """
-    weights = jnp.where(explored, strategy, 0.0)
-    weights = jnp.where(weights.sum(-1, keepdims=True) > 0.0, weights, explored / 1.0)
-    return weights / jnp.maximum(weights.sum(-1, keepdims=True), 1e-30)
+    weights = jnp.where(choice.explored, strategy, 0.0)
+    total = weights.sum(-1, keepdims=True)
+    return weights / jnp.maximum(jnp.maximum(total, choice.probability[..., None]), 1e-30)

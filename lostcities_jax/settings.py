@@ -158,7 +158,8 @@ class CriticConfig:
 
     Attributes:
       steps: steps of each fit, after every batch of traversals.
-      trace: share of the sampled return in its targets, against its own value (lambda).
+      trace: share of what later decisions brought in its targets, against its own value (the
+        lambda of Retrace).
       capacity: samples of the newest batch to fit to.
       target_scale: points that make 1.0 of a target.
     """

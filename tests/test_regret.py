@@ -135,11 +135,15 @@ def test_the_other_player_does_not_branch():
     assert choice.action == 1 and choice.probability == 1.0
 
 
-def test_a_child_weighs_in_a_return_as_in_the_strategy_of_the_explored_actions():
-    strategy = jnp.array([[0.2, 0.6, 0.2], [1.0, 0.0, 0.0]])
-    explored = jnp.array([[True, True, False], [False, True, True]])
-    shares = regret.return_shares(strategy, explored)
-    np.testing.assert_allclose(shares, [[0.25, 0.75, 0.0], [0.0, 0.5, 0.5]], rtol=1e-6)
+def test_what_came_of_an_action_counts_as_far_as_the_strategy_would_take_it():
+    """All of it where it was explored no more often than that, nothing of what it never takes."""
+    strategy = jnp.array([[0.2, 0.6, 0.2], [1.0, 0.0, 0.0], [0.2, 0.6, 0.2], [0.2, 0.6, 0.2]])
+    explored = jnp.array([[0, 1, 0], [0, 1, 0], [1, 0, 0], [1, 1, 1]], bool)
+    probability = jnp.array([0.5, 0.1, 0.4, 1.0])
+    choice = regret.Choice(jnp.argmax(explored, -1), explored, probability)
+    weights = regret.trace_weights(strategy, choice)
+    expected = [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.5, 0.0, 0.0], [0.2, 0.6, 0.2]]
+    np.testing.assert_allclose(weights, expected, rtol=1e-6)
 
 
 def test_illegal_actions_have_no_target():

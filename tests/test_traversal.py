@@ -1,6 +1,7 @@
 """The lockstep traversal: unbiased targets, and samples that do not depend on scheduling."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -279,36 +280,30 @@ def test_bytes_of_values_are_those_of_the_arrays():
         assert size == 4 * value_bytes_per_lane(game, plan.cycles(game), baselines is not None)
 
 
-def test_the_critic_is_taught_the_return_or_its_own_value_of_the_next_decision():
-    """Trace 1 passes a game's result to every decision, trace 0 the next node's baseline."""
+@pytest.mark.parametrize("trace", [0.0, 0.5, 1.0])
+def test_the_critic_is_taught_the_retrace_returns_of_the_strategy(trace):
+    """Its value of the next decision, and what came after in so far as the strategy would do it."""
     game = lost_cities(SMALL)
     tape, _ = run(game, table_policy, Plan(4, 4), 0)
-    length = int(tape.length)
     baselines = arbitrary_baselines(tape)
-    full = jax.jit(lambda t: sweep(game, t, baselines, 1.0))(tape)
-    none = jax.jit(lambda t: sweep(game, t, baselines, 0.0))(tape)
-    ended = np.asarray(tape.ends.ended)
+    found = jax.jit(lambda t: sweep(game, t, baselines, trace))(tape)
+    tape, baselines, found = jax.device_get((tape, baselines, found))
     for lane in range(4):
-        end = int(np.nonzero(ended[:length, lane])[0][0])
-        result = float(tape.ends.value[end, lane])
-        for cycle in range(end + 1):
-            for k, phase in enumerate(game.phases):
-                if not bool(tape.rows[k].live[cycle, lane]):
-                    continue
-                sign = 1 if phase.player == 0 else -1
-                action = int(tape.rows[k].action[cycle, lane])
-                assert float(full[k].child_returns[cycle, lane, action]) == sign * result
-                following = (cycle, k + 1) if k < 3 else (cycle + 1, 0)
-                is_last = following[0] > end or not bool(
-                    tape.rows[following[1]].live[following[0], lane]
-                )
-                if is_last:
-                    expected = sign * result
-                else:
-                    same = game.phases[following[1]].player == phase.player
-                    of_node = float(baselines[following[1]].of_node[following[0], lane])
-                    expected = of_node if same else -of_node
-                assert float(none[k].child_returns[cycle, lane, action]) == pytest.approx(expected)
+        end = int(np.nonzero(tape.ends.ended[: tape.length, lane])[0][0])
+        later = tape.ends.value[end, lane]  # from player 0's view
+        for cycle, k in itertools.product(range(end, -1, -1), (3, 2, 1, 0)):
+            row, critic = jax.tree.map(
+                lambda leaf, at=(cycle, lane): leaf[at], (tape.rows[k], baselines[k])
+            )
+            if not row.live:
+                continue
+            sign = 1 if game.phases[k].player == 0 else -1
+            came = found[k].child_returns[cycle, lane]
+            assert came[row.action] == pytest.approx(sign * later, abs=1e-4)
+            assert not np.delete(came, row.action).any()
+            ratio = min(1.0, row.strategy[row.action] / row.probability)
+            surprise = sign * later - critic.action_values[row.action]
+            later = sign * (critic.of_node + trace * ratio * surprise)
 
 
 def test_open_info_states_show_the_other_hand_and_the_cards_to_come():

@@ -171,10 +171,10 @@ def _close(node: _Node, has_critic: bool, trace: float) -> tuple[np.float32, np.
     if not has_critic:
         return value, value
     weights = np.where(explored, strategy, np.float32(0.0))
-    weights = weights if weights.sum() > 0.0 else explored.astype(np.float32)
-    shares = weights / np.maximum(weights.sum(), np.float32(1e-30))
-    sampled = np.float32(trace) * (shares * node.returns).sum()
-    return value, node.sign * (np.float32(1.0 - trace) * node.of_node + sampled)
+    weights = weights / np.maximum(np.maximum(weights.sum(), probability), np.float32(1e-30))
+    surprise = np.where(explored, node.returns - node.baseline, np.float32(0.0))
+    later = node.of_node + np.float32(trace) * (weights * surprise).sum()
+    return value, node.sign * later
 
 
 def _finished(game: HostGame, plan: Plan, nodes: Sequence[_Node], timeout: bool, cut: bool) -> Walk:

@@ -15,7 +15,7 @@ import numpy as np
 
 from lostcities_jax.arrays import along_last
 from lostcities_jax.games.game import Game
-from lostcities_jax.regret import Choice, node_value, return_shares
+from lostcities_jax.regret import Choice, node_value, trace_weights
 
 
 class Branch(NamedTuple):
@@ -228,9 +228,9 @@ def sweep(
       game: the game; static.
       tape: the tape.
       baselines: the critic's values of each phase; none for plain sampling.
-      trace: share of a later return in `child_returns`, against the critic's own value: the
-        lambda of the lambda-return (Sutton and Barto 2018, section 12.1), which values the
-        sampling policy, its exploration included, and of a branching traverser the strategy.
+      trace: share of what later decisions brought in `child_returns`, against the critic's own
+        value: the lambda of Retrace (Munos et al. 2016, section 3), which values the strategy
+        whatever was explored.
       levels: levels of the stack, S; 0 where no traversal branches.
 
     Returns:
@@ -260,9 +260,9 @@ def sweep(
             )
             values.append(NodeValues(corrections, node, child_returns if baseline else None))
             value = jnp.where(row.live, sign * node, value)
-            if row.branch is not None:  # otherwise there is one child, and its share is 1
-                child_returns = return_shares(row.strategy, explored) * child_returns
-            node_return = (1.0 - trace) * of_node + trace * child_returns.sum(-1)
+            surprise = jnp.where(explored, child_returns - of_action, 0.0)
+            weights = trace_weights(row.strategy, choice)
+            node_return = of_node + trace * (weights * surprise).sum(-1)
             later = jnp.where(row.live, sign * node_return, later)
         written = jax.tree.map(
             lambda all_rows, one: jax.lax.dynamic_update_index_in_dim(all_rows, one, index, 0),
