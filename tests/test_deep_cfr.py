@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lostcities_jax.bots import BOTS, batched_bot_policy
 from lostcities_jax.devices import one_process
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import make_network
 from lostcities_jax.regret import masked_softmax
-from lostcities_jax.rules import CARD_PHASE, Rules
+from lostcities_jax.rules import CARD_PHASE, MINI, Rules
 from lostcities_jax.settings import (
     Config,
     LearnerConfig,
@@ -25,7 +26,7 @@ RULES = Rules(colors=3, ranks=5, wagers=1, hand=4, penalty=-10, bonus_cards=4, b
 CONFIG = Config(
     iterations=6,
     rules=RULES,
-    network=NetworkConfig(hidden=16, layers=2),
+    network=NetworkConfig(kind="mlp", hidden=16, layers=1),
     traversal=TraversalConfig(batch_width=8, traversals=30),
     memory=MemoryConfig(advantage_capacity=300, strategy_capacity=300),
     learner=LearnerConfig(batch_size=64, advantage_steps=10, strategy_steps=10),
@@ -77,7 +78,7 @@ def test_the_average_strategy_plays_the_opponent_when_it_is_asked_to():
     game, _, solver = make(dataclasses.replace(CONFIG, traversal=sizes))
     state = solver.init()
     params = jax.tree.map(lambda leaf: leaf, state.strategy.params)
-    params["card_head"]["bias"] = params["card_head"]["bias"].at[: RULES.faces].set(-50.0)
+    params["card_head"]["bias"] = params["card_head"]["bias"].at[: RULES.hand].set(-50.0)
     state = state._replace(strategy=state.strategy._replace(params=params))
     tape, _ = solver.traverse(state, 0, 1)
     card_phase_of_opponent = game.phases_of(1)[0]
@@ -87,13 +88,28 @@ def test_the_average_strategy_plays_the_opponent_when_it_is_asked_to():
     assert (own.action[own.live] < RULES.hand).mean() > 0.2
 
 
-@pytest.mark.parametrize("estimator", ["critic"])
-def test_cut_after_one_decision_it_learns_to_discard(estimator):
+def test_a_rule_based_opponent_plays_by_its_rules_in_traversals():
+    sizes = dataclasses.replace(CONFIG.traversal, opponent="aggressive")
+    game, _, solver = make(dataclasses.replace(CONFIG, rules=MINI, traversal=sizes))
+    tape, _ = solver.traverse(solver.init(), 1, 1)
+    play = jax.jit(batched_bot_policy(MINI), static_argnums=3)
+    for k in game.phases_of(0):
+        rows = jax.device_get(tape.rows[k])
+        assert rows.live.any()
+        expected = play(
+            BOTS["aggressive"], rows.info[rows.live], rows.legal[rows.live], game.phases[k].head
+        )
+        np.testing.assert_allclose(rows.strategy[rows.live], expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_cut_after_one_decision_it_learns_to_discard():
     """With the score as the value after one decision, a play costs points, a discard none."""
     config = dataclasses.replace(
         CONFIG,
+        network=NetworkConfig(hidden=16, layers=2),
         traversal=TraversalConfig(
-            batch_width=128, traversals=1024, max_depth=1, epsilon=0.5, estimator=estimator
+            batch_width=128, traversals=1024, max_depth=1, epsilon=0.5, estimator="critic"
         ),
         memory=MemoryConfig(advantage_capacity=20_000, strategy_capacity=20_000),
         learner=LearnerConfig(

@@ -101,7 +101,7 @@ def test_full_memories_replace_what_they_replace_after_the_lockstep_traversal():
     check_against_lockstep(leduc(), Plan(4, 30), 0, dyadic_policy, (), room=20)
 
 
-@pytest.mark.parametrize("case", CARD_GAMES)
+@pytest.mark.parametrize("case", ["outcome", pytest.param("two branches", marks=pytest.mark.slow)])
 def test_card_game_samples_are_those_of_the_lockstep_traversal(case):
     rules, plan, policy, widths = CARD_GAMES[case]
     summary = check_against_lockstep(lost_cities(rules), plan, 1, policy, widths)

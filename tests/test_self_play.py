@@ -35,7 +35,7 @@ RULES = Rules(colors=3, ranks=5, wagers=1, hand=4, penalty=-10, bonus_cards=4, b
 CONFIG = Config(
     iterations=8,
     rules=RULES,
-    network=NetworkConfig(hidden=16, layers=2),
+    network=NetworkConfig(kind="mlp", hidden=16, layers=1),
     traversal=TraversalConfig(batch_width=8, traversals=30),
     memory=MemoryConfig(advantage_capacity=5000, strategy_capacity=5000),
     learner=LearnerConfig(
@@ -44,7 +44,7 @@ CONFIG = Config(
     critic=CriticConfig(steps=10, capacity=5000),
     gradient=GradientConfig(steps=10),
 )
-SOLVERS = ("deep_cfr", "policy_gradient")
+SOLVERS = (pytest.param("deep_cfr", marks=pytest.mark.slow), "policy_gradient")
 
 
 @functools.cache
@@ -85,7 +85,7 @@ def test_the_memories_do_not_depend_on_width_or_devices(solver):
 
 def test_against_an_opponent_only_the_own_decisions_are_learned_from():
     """The critic values the decisions of both."""
-    config = with_traversal(CONFIG, opponent="discard-only")
+    config = dataclasses.replace(with_traversal(CONFIG, opponent="discard-only"), rules=MINI)
     memories, decisions, seatings = remembered(config)
     assert seatings == [(0,), (1,)]
     own = int(memories.advantage.seen[0])
@@ -103,7 +103,7 @@ def test_a_league_plays_a_past_network_once_there_is_one():
     _, _, steps = make(config)
     state = steps.init()
     params = jax.tree.map(lambda leaf: leaf, state.policy.params)
-    params["card_head"]["bias"] = params["card_head"]["bias"].at[: RULES.faces].set(-50.0)
+    params["card_head"]["bias"] = params["card_head"]["bias"].at[: RULES.hand].set(-50.0)
     always_discards = state._replace(policy=state.policy._replace(params=params))
     kept = steps.keep_snapshot(always_discards, 1).snapshots
     first, _ = steps.play(state._replace(snapshots=kept), 2)
@@ -119,6 +119,7 @@ def test_cut_after_one_decision_it_learns_to_discard(solver):
     config = dataclasses.replace(
         with_traversal(CONFIG, batch_width=128, traversals=1024, max_depth=1, epsilon=0.5),
         solver=solver,
+        network=NetworkConfig(hidden=16, layers=2),
         learner=LearnerConfig(
             batch_size=256, advantage_steps=60, accumulation="bootstrap", learning_rate=5e-3
         ),

@@ -15,7 +15,7 @@ from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.stopping import StopRequest
 from lostcities_jax.tracking import read_metrics
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
+pytestmark = pytest.mark.usefixtures("quick_compile", "compiled_once")
 
 TINY = """
 iterations: 60
@@ -122,6 +122,7 @@ def test_a_lock_that_cannot_be_written_is_one_line(tmp_path):
         pass
 
 
+@pytest.mark.slow
 def test_a_profile_holds_one_iteration_with_its_phases_and_scopes(tmp_path, capsys):
     folder = tmp_path / "run"
     argv = arguments(tmp_path, "--profile", "--iterations", "3")

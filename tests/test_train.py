@@ -18,7 +18,7 @@ from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.settings import Config
 from lostcities_jax.tracking import RunLog, read_metrics
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
+pytestmark = pytest.mark.usefixtures("quick_compile", "compiled_once")
 
 TINY = """
 iterations: 4

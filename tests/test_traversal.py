@@ -59,7 +59,10 @@ def assert_same(left, right):
         np.testing.assert_array_equal(values, right[name], err_msg=name)
 
 
-@pytest.mark.parametrize(("rules", "quota", "player"), [(SMALL, 70, 1), (CLASSIC, 6, 0)])
+@pytest.mark.parametrize(
+    ("rules", "quota", "player"),
+    [(SMALL, 70, 1), pytest.param(CLASSIC, 6, 0, marks=pytest.mark.slow)],
+)
 def test_a_traversal_yields_the_same_samples_at_widths_1_64_and_1024(rules, quota, player):
     game = lost_cities(rules)
     found = []
