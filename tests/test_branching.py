@@ -93,7 +93,7 @@ def exact_regrets(game, policy):
         (kuhn, 1, 1),
         pytest.param(kuhn, 0, 2, marks=pytest.mark.slow),
         pytest.param(leduc, 1, 0, marks=pytest.mark.slow),
-        (leduc, 0, 2),
+        pytest.param(leduc, 0, 2, marks=pytest.mark.slow),
         (leduc, 1, 3),
     ],
 )
@@ -134,6 +134,7 @@ def test_a_branching_traversal_yields_the_same_samples_at_any_width(make_game, b
     assert len(found[0]["rank"]) == int(np.asarray(summary.decisions)[:, 1].sum())
 
 
+@pytest.mark.slow
 def test_a_branching_traversal_yields_the_same_samples_on_four_devices():
     game, plan = leduc(), Plan(8, 20, branches=2)
     one = decisions(game, run(game, table_policy, plan, 1)[0], 1, plan.levels(game))

@@ -3,8 +3,7 @@
 ENGINE_TRANSITIONS says how many random transitions of each large rule set are compared, by
 programs that are compiled for it as users have them:
 
-    ENGINE_TRANSITIONS=3500000 python -m pytest -n auto --dist load \\
-        tests/test_engine.py -k half_steps
+    ENGINE_TRANSITIONS=3500000 python -m pytest -n auto --dist load tests/test_engine.py -k half
 """
 
 import functools

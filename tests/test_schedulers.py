@@ -88,7 +88,13 @@ def check_against_lockstep(
     return summary
 
 
-@pytest.mark.parametrize("case", POKER_PLANS)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow if case == "outcome" else ())
+        for case in POKER_PLANS
+    ],
+)
 def test_poker_samples_are_those_of_the_lockstep_traversal(case):
     """In Leduc poker a player may have two turns in a row."""
     plan, traversers = POKER_PLANS[case]

@@ -38,9 +38,14 @@ def arguments(folder, *more):
     return ["--config", str(folder / "tiny.yaml"), "--run-dir", str(folder / "run"), *more]
 
 
-def start(argv):
-    command = [sys.executable, "-m", "lostcities_jax.train", *argv]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(argv, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-m", "lostcities_jax.train", *argv],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def wait_for(path, text):
@@ -78,7 +83,7 @@ def test_a_signal_saves_the_iteration_and_the_run_goes_on_as_if_never_stopped(tm
 
 def test_the_second_signal_ends_a_run_at_once(tmp_path):
     """Even while it compiles, when a Python handler would have to wait."""
-    process = start(arguments(tmp_path))
+    process = start(arguments(tmp_path), JAX_ENABLE_COMPILATION_CACHE="false")
     wait_for(tmp_path / "run" / "train.log", "compiling")
     process.send_signal(signal.SIGINT)
     wait_for(tmp_path / "run" / "train.log", "stopping after this iteration")
