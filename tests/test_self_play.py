@@ -10,6 +10,7 @@ import pytest
 from traversal_helpers import arbitrary_baselines, seats, table_policy
 
 from lostcities_jax.devices import one_process
+from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.games.utility import with_utility
 from lostcities_jax.networks import make_network
@@ -49,7 +50,7 @@ SOLVERS = (pytest.param("deep_cfr", marks=pytest.mark.slow), "policy_gradient")
 
 @functools.cache
 def make(config, devices=1):
-    game = lost_cities(config.rules)
+    game = make_game(config.game, config.rules)
     network = make_network(game, **dataclasses.asdict(config.network))
     machine = one_process(jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("lane",)))
     return game, network, make_self_play(config, game, network, machine)
@@ -69,9 +70,10 @@ def remembered(config, devices=1):
     return memories, decisions, [batch.learners for batch in batches]
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_the_memories_do_not_depend_on_width_or_devices(solver):
-    config = dataclasses.replace(CONFIG, solver=solver)
+@pytest.mark.parametrize("game", ["leduc", pytest.param("lost_cities", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("solver", ["deep_cfr", "policy_gradient"])
+def test_the_memories_do_not_depend_on_width_or_devices(solver, game):
+    config = dataclasses.replace(CONFIG, solver=solver, game=game)
     narrow, decisions, _ = remembered(with_traversal(config, batch_width=2))
     wide, _, _ = remembered(with_traversal(config, batch_width=16), devices=4)
     for left, right in zip(jax.tree.leaves(narrow), jax.tree.leaves(wide), strict=True):
