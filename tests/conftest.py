@@ -8,6 +8,7 @@ import tempfile
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Runs that repeat another's programs, in whichever worker, need not compile them again.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", tempfile.mkdtemp(prefix="lostcities-tests-"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 import random
 
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from jax.experimental.key_reuse import _core as key_reuse
 
+from lostcities_jax import assembly
 from lostcities_jax.cards import all_cards
 from lostcities_jax.info_state import observe, pack
 from lostcities_jax.positions import state_of as _state_of
@@ -82,3 +84,18 @@ def quick_compile():
     del os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"]
     jax.config.update("jax_disable_most_optimizations", False)
     jax.clear_caches()
+
+
+@pytest.fixture(scope="module")
+def compiled_once():
+    """Runs of one config in this process share a solver and so its compiled programs."""
+    solvers, make_solver = {}, assembly.make_solver
+
+    def shared(config, *rest):
+        if config not in solvers:
+            solvers[config] = make_solver(config, *rest)
+        return solvers[config]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assembly, "make_solver", shared)
+        yield

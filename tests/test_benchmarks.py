@@ -57,6 +57,8 @@ TINY = {
     "precision": f"{SMALL_NETWORK} --width 8 --turns 2 --repeats 1",
     "host_transfers": "--width 8 --traversals 8 --steps 1 --factor 2 --devices cpu:1",
 }
+# They train, or compile all kinds of agents; what they measure is also tested where it is made.
+SLOW = ("host_transfers", "checkpointing", "evaluation", "breakdown")
 UNTRIED = (
     "tabular",
     "schedulers",
@@ -90,7 +92,10 @@ def hasty(monkeypatch, tmp_path):
     jax.config.update("jax_disable_most_optimizations", False)
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in TINY],
+)
 def test_every_benchmark_runs_and_leaves_complete_records(name, hasty, capfd):
     main = importlib.import_module(f"benchmarks.{name}").main
     argv = ["--rules", "mini", "--store", *TINY[name].split()]

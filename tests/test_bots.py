@@ -145,7 +145,13 @@ def policies_of_random_play(rules: Rules, keys: jax.Array) -> list:
     return jax.vmap(one_game)(keys)
 
 
-@pytest.mark.parametrize("name", RULE_SETS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "six colours" else ())
+        for name in RULE_SETS
+    ],
+)
 def test_probabilities_are_legal_and_normalised_in_every_state(name):
     rules = RULE_SETS[name]
     phases = policies_of_random_play(rules, jax.random.split(jax.random.key(3), 16))

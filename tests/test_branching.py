@@ -88,7 +88,14 @@ def exact_regrets(game, policy):
 
 @pytest.mark.parametrize(
     ("make_game", "player", "branches"),
-    [(kuhn, 0, 0), (kuhn, 1, 1), (kuhn, 0, 2), (leduc, 1, 0), (leduc, 0, 2), (leduc, 1, 3)],
+    [
+        (kuhn, 0, 0),
+        (kuhn, 1, 1),
+        pytest.param(kuhn, 0, 2, marks=pytest.mark.slow),
+        pytest.param(leduc, 1, 0, marks=pytest.mark.slow),
+        pytest.param(leduc, 0, 2, marks=pytest.mark.slow),
+        (leduc, 1, 3),
+    ],
 )
 def test_targets_average_to_the_exact_counterfactual_regrets(make_game, player, branches):
     """Outcome, robust and external sampling of both seats, against values of the whole tree."""
@@ -111,7 +118,10 @@ def test_targets_average_to_the_exact_counterfactual_regrets(make_game, player, 
     assert checked >= 6
 
 
-@pytest.mark.parametrize(("make_game", "branches"), [(lambda: lost_cities(MINI), 6), (leduc, 2)])
+@pytest.mark.parametrize(
+    ("make_game", "branches"),
+    [pytest.param(lambda: lost_cities(MINI), 6, marks=pytest.mark.slow), (leduc, 2)],
+)
 def test_a_branching_traversal_yields_the_same_samples_at_any_width(make_game, branches):
     game = make_game()
     found = []
@@ -124,6 +134,7 @@ def test_a_branching_traversal_yields_the_same_samples_at_any_width(make_game, b
     assert len(found[0]["rank"]) == int(np.asarray(summary.decisions)[:, 1].sum())
 
 
+@pytest.mark.slow
 def test_a_branching_traversal_yields_the_same_samples_on_four_devices():
     game, plan = leduc(), Plan(8, 20, branches=2)
     one = decisions(game, run(game, table_policy, plan, 1)[0], 1, plan.levels(game))
@@ -189,7 +200,7 @@ def value_from(rules, deck, path):
     return float(np.mean([value_from(rules, deck, (*path, action)) for action in legal]))
 
 
-@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("depth", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_rollouts_from_a_cut_average_to_its_value(depth):
     """Cut in any phase, against uniform play enumerated in plain Python."""
     rules, quota = MINI, 500

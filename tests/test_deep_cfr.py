@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lostcities_jax.bots import BOTS, batched_bot_policy
 from lostcities_jax.devices import one_process
-from lostcities_jax.games.lost_cities import lost_cities
+from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.networks import make_network
 from lostcities_jax.regret import masked_softmax
-from lostcities_jax.rules import CARD_PHASE, Rules
+from lostcities_jax.rules import CARD_PHASE, MINI, Rules
 from lostcities_jax.settings import (
     Config,
     LearnerConfig,
@@ -25,25 +26,33 @@ RULES = Rules(colors=3, ranks=5, wagers=1, hand=4, penalty=-10, bonus_cards=4, b
 CONFIG = Config(
     iterations=6,
     rules=RULES,
-    network=NetworkConfig(hidden=16, layers=2),
+    network=NetworkConfig(kind="mlp", hidden=16, layers=1),
     traversal=TraversalConfig(batch_width=8, traversals=30),
     memory=MemoryConfig(advantage_capacity=300, strategy_capacity=300),
     learner=LearnerConfig(batch_size=64, advantage_steps=10, strategy_steps=10),
 )
+# Poker has the smaller programs; both memories are filled more than once.
+POKER = dataclasses.replace(
+    CONFIG, game="leduc", memory=MemoryConfig(advantage_capacity=20, strategy_capacity=20)
+)
+GAMES = [
+    pytest.param(POKER, id="leduc"),
+    pytest.param(CONFIG, id="lost_cities", marks=pytest.mark.slow),
+]
 
 
 def make(config, devices=1, home=0):
-    game = lost_cities(config.rules)
+    game = make_game(config.game, config.rules)
     network = make_network(game, **dataclasses.asdict(config.network))
     machine = one_process(jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("lane",)))
     machine = machine._replace(home=jax.devices()[home])
     return game, network, make_deep_cfr(config, game, network, machine)
 
 
-def remembered(width, devices, opponent="current", home=0):
+def remembered(config, width, devices, opponent="current", home=0):
     """The memories after a first iteration, in which every network is the uniform policy."""
-    sizes = dataclasses.replace(CONFIG.traversal, batch_width=width, opponent=opponent)
-    _, _, solver = make(dataclasses.replace(CONFIG, traversal=sizes), devices, home)
+    sizes = dataclasses.replace(config.traversal, batch_width=width, opponent=opponent)
+    _, _, solver = make(dataclasses.replace(config, traversal=sizes), devices, home)
     state = solver.init()
     for player in (0, 1):
         state = solver.remember(state, player, 1, solver.traverse(state, player, 1))
@@ -51,23 +60,25 @@ def remembered(width, devices, opponent="current", home=0):
     return jax.device_get((*state.advantage_memories, state.strategy_memory))
 
 
-@pytest.fixture(scope="module")
-def narrow():
-    return remembered(2, 1)
+@pytest.fixture(scope="module", params=GAMES)
+def narrow(request):
+    """A configuration, and its memories of two lanes on one device."""
+    return request.param, remembered(request.param, 2, 1)
 
 
 @pytest.mark.parametrize(("width", "devices", "home"), [(16, 4, 0), (2, 1, 1)])
 def test_the_memories_do_not_depend_on_width_devices_or_home(narrow, width, devices, home):
-    found = remembered(width, devices, home=home)
-    for left, right in zip(jax.tree.leaves(narrow), jax.tree.leaves(found), strict=True):
+    config, expected = narrow
+    found = remembered(config, width, devices, home=home)
+    for left, right in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
         np.testing.assert_array_equal(left, right)
-    assert int(narrow[0].seen[0]) > CONFIG.memory.advantage_capacity  # slots were replaced
+    assert int(expected[0].seen[0]) > config.memory.advantage_capacity  # slots were replaced
 
 
 def test_an_untrained_average_strategy_is_the_same_opponent_as_an_untrained_current_one(narrow):
-    for left, right in zip(
-        jax.tree.leaves(narrow), jax.tree.leaves(remembered(2, 1, "average")), strict=True
-    ):
+    config, expected = narrow
+    found = remembered(config, 2, 1, "average")
+    for left, right in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
         np.testing.assert_array_equal(left, right)
 
 
@@ -77,7 +88,7 @@ def test_the_average_strategy_plays_the_opponent_when_it_is_asked_to():
     game, _, solver = make(dataclasses.replace(CONFIG, traversal=sizes))
     state = solver.init()
     params = jax.tree.map(lambda leaf: leaf, state.strategy.params)
-    params["card_head"]["bias"] = params["card_head"]["bias"].at[: RULES.faces].set(-50.0)
+    params["card_head"]["bias"] = params["card_head"]["bias"].at[: RULES.hand].set(-50.0)
     state = state._replace(strategy=state.strategy._replace(params=params))
     tape, _ = solver.traverse(state, 0, 1)
     card_phase_of_opponent = game.phases_of(1)[0]
@@ -87,13 +98,28 @@ def test_the_average_strategy_plays_the_opponent_when_it_is_asked_to():
     assert (own.action[own.live] < RULES.hand).mean() > 0.2
 
 
-@pytest.mark.parametrize("estimator", ["critic"])
-def test_cut_after_one_decision_it_learns_to_discard(estimator):
+def test_a_rule_based_opponent_plays_by_its_rules_in_traversals():
+    sizes = dataclasses.replace(CONFIG.traversal, opponent="aggressive")
+    game, _, solver = make(dataclasses.replace(CONFIG, rules=MINI, traversal=sizes))
+    tape, _ = solver.traverse(solver.init(), 1, 1)
+    play = jax.jit(batched_bot_policy(MINI), static_argnums=3)
+    for k in game.phases_of(0):
+        rows = jax.device_get(tape.rows[k])
+        assert rows.live.any()
+        expected = play(
+            BOTS["aggressive"], rows.info[rows.live], rows.legal[rows.live], game.phases[k].head
+        )
+        np.testing.assert_allclose(rows.strategy[rows.live], expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_cut_after_one_decision_it_learns_to_discard():
     """With the score as the value after one decision, a play costs points, a discard none."""
     config = dataclasses.replace(
         CONFIG,
+        network=NetworkConfig(hidden=16, layers=2),
         traversal=TraversalConfig(
-            batch_width=128, traversals=1024, max_depth=1, epsilon=0.5, estimator=estimator
+            batch_width=128, traversals=1024, max_depth=1, epsilon=0.5, estimator="critic"
         ),
         memory=MemoryConfig(advantage_capacity=20_000, strategy_capacity=20_000),
         learner=LearnerConfig(

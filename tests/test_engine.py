@@ -1,8 +1,9 @@
 """The engine against the reference engine, recorded games and positions known by hand.
 
-ENGINE_TRANSITIONS says how many random transitions of each large rule set are compared:
+ENGINE_TRANSITIONS says how many random transitions of each large rule set are compared, by
+programs that are compiled for it as users have them:
 
-    ENGINE_TRANSITIONS=3500000 python -m pytest -n auto tests/test_engine.py -k half_steps
+    ENGINE_TRANSITIONS=3500000 python -m pytest -n auto --dist load tests/test_engine.py -k half
 """
 
 import functools
@@ -30,9 +31,11 @@ from lostcities_jax.replay import move_action
 from lostcities_jax.rules import CARD_PHASE, CLASSIC, DRAW_PHASE, MINI, SIX_COLORS, Rules
 from lostcities_jax.state import State, deal, deal_from_deck, shuffled_deck
 
+if "ENGINE_TRANSITIONS" not in os.environ:
+    pytestmark = pytest.mark.usefixtures("quick_compile")
 # Random transitions compared for each rule set: the large ones in CHUNKS tests, so that
 # several processes can share them.
-TRANSITIONS = int(os.environ.get("ENGINE_TRANSITIONS", "1_000_000"))
+TRANSITIONS = int(os.environ.get("ENGINE_TRANSITIONS", "350_000"))
 CHUNKS = 8
 HOSTILE_TRANSITIONS = 10_000
 PUBLIC_TRANSITIONS = 50_000

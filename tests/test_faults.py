@@ -13,7 +13,7 @@ import pytest
 from fault_helpers import no_file_longer_than
 
 from benchmarks import faults
-from lostcities_jax import assembly, checkpoint, run_folder, run_state, train
+from lostcities_jax import checkpoint, run_folder, run_state, train
 from lostcities_jax.config import load_config
 from lostcities_jax.devices import out_of_memory_named
 from lostcities_jax.errors import UserError, run_command
@@ -21,22 +21,7 @@ from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.settings import Config
 from lostcities_jax.tracking import read_metrics
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled_once():
-    """Runs of one config in this process share a solver and so its compiled programs."""
-    solvers, make_solver = {}, assembly.make_solver
-
-    def shared(config, *rest):
-        if config not in solvers:
-            solvers[config] = make_solver(config, *rest)
-        return solvers[config]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assembly, "make_solver", shared)
-        yield
+pytestmark = pytest.mark.usefixtures("quick_compile", "compiled_once")
 
 
 @pytest.fixture(scope="module")

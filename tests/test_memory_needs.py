@@ -66,6 +66,7 @@ def compiled_bytes(width):
     )
 
 
+@pytest.mark.slow
 def test_bytes_of_a_lane_are_those_of_the_compiled_programs():
     # The difference of two widths leaves what grows with the lanes.
     tape, values = (compiled_bytes(512) - compiled_bytes(256)) / 256

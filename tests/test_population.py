@@ -105,6 +105,7 @@ def test_a_lane_comes_to_what_a_run_of_its_settings_comes_to(trained):
     assert min(jax.tree.leaves(moved)) > 1e-4  # it learned something to compare
 
 
+@pytest.mark.slow
 def test_lanes_that_are_one_batch_come_to_the_same():
     """And numbers of every kind may differ from lane to lane."""
     config = dataclasses.replace(CONFIG, iterations=2)  # the first has no critic to learn from

@@ -117,6 +117,7 @@ def test_the_metrics_of_every_process_count_the_traversals_of_all(folders):
     assert seen[0] + seen[1] == seen[2]
 
 
+@pytest.mark.slow
 def test_a_shared_run_resumes_bit_for_bit(folders, tmp_path):
     both, again = folders[1], tmp_path / "again"
     for suffix in ("", "-process-1"):

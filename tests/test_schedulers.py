@@ -88,7 +88,13 @@ def check_against_lockstep(
     return summary
 
 
-@pytest.mark.parametrize("case", POKER_PLANS)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.slow if case == "outcome" else ())
+        for case in POKER_PLANS
+    ],
+)
 def test_poker_samples_are_those_of_the_lockstep_traversal(case):
     """In Leduc poker a player may have two turns in a row."""
     plan, traversers = POKER_PLANS[case]
@@ -101,7 +107,7 @@ def test_full_memories_replace_what_they_replace_after_the_lockstep_traversal():
     check_against_lockstep(leduc(), Plan(4, 30), 0, dyadic_policy, (), room=20)
 
 
-@pytest.mark.parametrize("case", CARD_GAMES)
+@pytest.mark.parametrize("case", ["outcome", pytest.param("two branches", marks=pytest.mark.slow)])
 def test_card_game_samples_are_those_of_the_lockstep_traversal(case):
     rules, plan, policy, widths = CARD_GAMES[case]
     summary = check_against_lockstep(lost_cities(rules), plan, 1, policy, widths)

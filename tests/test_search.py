@@ -147,7 +147,7 @@ def test_values_are_the_exact_ones_within_their_error(
     assert searched >= 3
 
 
-@pytest.mark.parametrize("head", [CARD_PHASE, DRAW_PHASE])
+@pytest.mark.parametrize("head", [CARD_PHASE, pytest.param(DRAW_PHASE, marks=pytest.mark.slow)])
 def test_search_finds_the_action_that_is_clearly_best(head, random_game, packed_view):
     games, infos, legal = decisions(random_game, packed_view, head, 32)
     play = searching(UNIFORM, worlds=400, actions=ALL, margin=0.0, play="sampled")
@@ -247,6 +247,7 @@ def test_the_best_of_the_actions_that_pass_the_bar_is_taken():
     assert choose(trials([[5, 5, 5], sure, best]), 0.0) == 7
 
 
+@pytest.mark.slow
 def test_evaluate_searches_as_asked_and_records_the_time_of_a_decision(tmp_path, capsys):
     file = tmp_path / "results.json"
     argv = ["noisy", "--rules", "mini", "--against", "random", "--games", "8", "--batch-width", "8"]

@@ -10,6 +10,7 @@ import pytest
 from traversal_helpers import arbitrary_baselines, seats, table_policy
 
 from lostcities_jax.devices import one_process
+from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.games.utility import with_utility
 from lostcities_jax.networks import make_network
@@ -35,7 +36,7 @@ RULES = Rules(colors=3, ranks=5, wagers=1, hand=4, penalty=-10, bonus_cards=4, b
 CONFIG = Config(
     iterations=8,
     rules=RULES,
-    network=NetworkConfig(hidden=16, layers=2),
+    network=NetworkConfig(kind="mlp", hidden=16, layers=1),
     traversal=TraversalConfig(batch_width=8, traversals=30),
     memory=MemoryConfig(advantage_capacity=5000, strategy_capacity=5000),
     learner=LearnerConfig(
@@ -44,12 +45,12 @@ CONFIG = Config(
     critic=CriticConfig(steps=10, capacity=5000),
     gradient=GradientConfig(steps=10),
 )
-SOLVERS = ("deep_cfr", "policy_gradient")
+SOLVERS = ("deep_cfr", pytest.param("policy_gradient", marks=pytest.mark.slow))
 
 
 @functools.cache
 def make(config, devices=1):
-    game = lost_cities(config.rules)
+    game = make_game(config.game, config.rules)
     network = make_network(game, **dataclasses.asdict(config.network))
     machine = one_process(jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("lane",)))
     return game, network, make_self_play(config, game, network, machine)
@@ -69,9 +70,10 @@ def remembered(config, devices=1):
     return memories, decisions, [batch.learners for batch in batches]
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_the_memories_do_not_depend_on_width_or_devices(solver):
-    config = dataclasses.replace(CONFIG, solver=solver)
+@pytest.mark.parametrize("game", ["leduc", pytest.param("lost_cities", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("solver", ["deep_cfr", "policy_gradient"])
+def test_the_memories_do_not_depend_on_width_or_devices(solver, game):
+    config = dataclasses.replace(CONFIG, solver=solver, game=game)
     narrow, decisions, _ = remembered(with_traversal(config, batch_width=2))
     wide, _, _ = remembered(with_traversal(config, batch_width=16), devices=4)
     for left, right in zip(jax.tree.leaves(narrow), jax.tree.leaves(wide), strict=True):
@@ -85,7 +87,7 @@ def test_the_memories_do_not_depend_on_width_or_devices(solver):
 
 def test_against_an_opponent_only_the_own_decisions_are_learned_from():
     """The critic values the decisions of both."""
-    config = with_traversal(CONFIG, opponent="discard-only")
+    config = dataclasses.replace(with_traversal(CONFIG, opponent="discard-only"), rules=MINI)
     memories, decisions, seatings = remembered(config)
     assert seatings == [(0,), (1,)]
     own = int(memories.advantage.seen[0])
@@ -103,7 +105,7 @@ def test_a_league_plays_a_past_network_once_there_is_one():
     _, _, steps = make(config)
     state = steps.init()
     params = jax.tree.map(lambda leaf: leaf, state.policy.params)
-    params["card_head"]["bias"] = params["card_head"]["bias"].at[: RULES.faces].set(-50.0)
+    params["card_head"]["bias"] = params["card_head"]["bias"].at[: RULES.hand].set(-50.0)
     always_discards = state._replace(policy=state.policy._replace(params=params))
     kept = steps.keep_snapshot(always_discards, 1).snapshots
     first, _ = steps.play(state._replace(snapshots=kept), 2)
@@ -119,6 +121,7 @@ def test_cut_after_one_decision_it_learns_to_discard(solver):
     config = dataclasses.replace(
         with_traversal(CONFIG, batch_width=128, traversals=1024, max_depth=1, epsilon=0.5),
         solver=solver,
+        network=NetworkConfig(hidden=16, layers=2),
         learner=LearnerConfig(
             batch_size=256, advantage_steps=60, accumulation="bootstrap", learning_rate=5e-3
         ),

@@ -78,7 +78,9 @@ def test_workers_with_many_traversals_fill_larger_batches_than_there_are_workers
     assert 2.0 < found.calls.realised_batch <= 6.0
 
 
-@pytest.mark.parametrize("victim", ["inference server", "worker 1"])
+@pytest.mark.parametrize(
+    "victim", [pytest.param("inference server", marks=pytest.mark.slow), "worker 1"]
+)
 def test_a_killed_process_ends_the_batch_with_one_line(victim):
     before = left_behind()
     endless = Plan(1, 100_000)

@@ -4,18 +4,13 @@ import json
 import multiprocessing
 import shutil
 
-import jax
-import numpy as np
 import pytest
-from test_deep_cfr import CONFIG, make
 
 from lostcities_jax import evaluate, train
-from lostcities_jax.bots import BOTS, batched_bot_policy
-from lostcities_jax.config import with_values
 from lostcities_jax.errors import run_command
 from lostcities_jax.tracking import read_metrics
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
+pytestmark = pytest.mark.usefixtures("quick_compile", "compiled_once")
 
 KUHN = """
 game: kuhn
@@ -102,6 +97,7 @@ def test_poker_has_no_search(kuhn_run, capsys):
     assert "search.worlds with a checkpoint of Kuhn poker; allowed: Lost Cities" in error
 
 
+@pytest.mark.slow
 def test_the_server_trains_as_the_lockstep_traversal_does(kuhn_config, kuhn_run, tmp_path):
     folder = tmp_path / "run"
     arguments = ["--config", str(kuhn_config), "--run-dir", str(folder)]
@@ -118,7 +114,10 @@ def test_the_server_trains_as_the_lockstep_traversal_does(kuhn_config, kuhn_run,
     ("flag", "value", "named"),
     [
         ("--traversal.tape-cycles", "1", "traversal.tape_cycles is 1, too few for"),
-        ("--traversal.stack-levels", "1", "traversal.stack_levels is 1, too few for"),
+        pytest.param(
+            *("--traversal.stack-levels", "1", "traversal.stack_levels is 1, too few for"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_tape_or_stack_that_is_too_small_ends_the_run(
@@ -161,16 +160,3 @@ def test_settings_that_do_not_go_together_are_refused_before_anything_is_written
     arguments = ["--config", kuhn_config, "--run-dir", folder, *flags.split()]
     assert named in one_line_error(train.main, arguments, capsys)
     assert not folder.exists()
-
-
-def test_a_rule_based_opponent_plays_by_its_rules_in_traversals():
-    config = with_values(CONFIG, {"traversal.opponent": "aggressive"})
-    game, _, solver = make(config)
-    tape, _ = solver.traverse(solver.init(), 1, 1)
-    play = jax.jit(batched_bot_policy(config.rules), static_argnums=3)
-    for k in game.phases_of(0):
-        rows = jax.device_get(tape.rows[k])
-        expected = play(
-            BOTS["aggressive"], rows.info[rows.live], rows.legal[rows.live], game.phases[k].head
-        )
-        np.testing.assert_allclose(rows.strategy[rows.live], expected, rtol=1e-6, atol=1e-7)

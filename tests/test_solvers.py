@@ -12,7 +12,7 @@ from lostcities_jax import evaluate, train
 from lostcities_jax.errors import run_command
 from lostcities_jax.tracking import read_metrics
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
+pytestmark = pytest.mark.usefixtures("quick_compile", "compiled_once")
 
 TINY = """
 iterations: 3
@@ -27,17 +27,27 @@ critic: {steps: 5, capacity: 300}
 utility: {points: 0.5, win: 10.0}
 evaluation: {every: 0, games: 4, opponents: [random]}
 checkpoint: {every: 1, keep: 3}
-rules: {colors: 2, ranks: 3, wagers: 1, hand: 3, max_turns: 12}
 """
+# Kuhn poker has the smallest programs there are.
+GAMES = {
+    "kuhn": "game: kuhn",
+    "lost_cities": "rules: {colors: 2, ranks: 3, wagers: 1, hand: 3, max_turns: 12}",
+}
+RUNS = [
+    pytest.param((solver, game), id=f"{solver}-{game}", marks=marks)
+    for game, marks in (("kuhn", ()), ("lost_cities", pytest.mark.slow))
+    for solver in ("policy_gradient", "deep_cfr")
+]
 
 
-@pytest.fixture(scope="module", params=["policy_gradient", "deep_cfr"])
+@pytest.fixture(scope="module", params=RUNS)
 def run(request, tmp_path_factory):
+    solver, game = request.param
     folder = tmp_path_factory.mktemp("runs")
-    (folder / "tiny.yaml").write_text(f"solver: {request.param}\n{TINY}")
+    (folder / "tiny.yaml").write_text(f"solver: {solver}\n{TINY}{GAMES[game]}\n")
     arguments = ["--config", str(folder / "tiny.yaml"), "--run-dir", str(folder / "run")]
     assert run_command(train.main, arguments) == 0
-    return request.param, folder / "run"
+    return solver, game, folder / "run"
 
 
 def leaves(folder, item):
@@ -47,7 +57,7 @@ def leaves(folder, item):
 
 
 def test_a_run_resumed_in_the_middle_ends_bit_for_bit_as_one_never_stopped(run, tmp_path):
-    _, folder = run
+    _, _, folder = run
     resumed = tmp_path / "run"
     shutil.copytree(folder, resumed)
     for iteration in (2, 3):
@@ -63,13 +73,17 @@ def test_a_run_resumed_in_the_middle_ends_bit_for_bit_as_one_never_stopped(run, 
 
 
 def test_every_strategy_of_a_checkpoint_can_be_evaluated(run, tmp_path, capsys):
-    solver, folder = run
+    solver, game, folder = run
     held = ["current"] if solver == "policy_gradient" else ["average", "current", "iterates"]
+    # Two best responses in Kuhn poker win at most two chips each.
+    figure, most = ("nash_conv", 4) if game == "kuhn" else ("win_rate", 1)
+    matches = [] if game == "kuhn" else ["--against", "random", "--games", "4"]
     for policy in held:
         file = tmp_path / f"{policy}.json"
-        arguments = [str(folder), "--policy", policy, "--against", "random", "--games", "4"]
-        assert run_command(evaluate.main, [*arguments, "--json", str(file)]) == 0
-        assert all(0 <= result["win_rate"] <= 1 for result in json.loads(file.read_text()))
+        arguments = [str(folder), "--policy", policy, *matches, "--json", str(file)]
+        assert run_command(evaluate.main, arguments) == 0
+        results = json.loads(file.read_text())
+        assert results and all(0 <= result[figure] <= most for result in results)
     capsys.readouterr()
     if solver == "policy_gradient":
         arguments = [str(folder), "--policy", "average"]
@@ -77,8 +91,7 @@ def test_every_strategy_of_a_checkpoint_can_be_evaluated(run, tmp_path, capsys):
         assert "holds no average strategy; allowed: current" in capsys.readouterr().err
 
 
-def test_what_one_network_in_both_seats_cannot_do_is_refused(run, capsys):
-    del run
+def test_what_one_network_in_both_seats_cannot_do_is_refused(capsys):
     for flag, value, word in (
         ("--traversal.estimator", "outcome", "critic"),
         ("--traversal.sampling", "external", "outcome"),

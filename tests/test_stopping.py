@@ -15,7 +15,7 @@ from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.stopping import StopRequest
 from lostcities_jax.tracking import read_metrics
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
+pytestmark = pytest.mark.usefixtures("quick_compile", "compiled_once")
 
 TINY = """
 iterations: 60
@@ -38,9 +38,14 @@ def arguments(folder, *more):
     return ["--config", str(folder / "tiny.yaml"), "--run-dir", str(folder / "run"), *more]
 
 
-def start(argv):
-    command = [sys.executable, "-m", "lostcities_jax.train", *argv]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def start(argv, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-m", "lostcities_jax.train", *argv],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def wait_for(path, text):
@@ -78,7 +83,7 @@ def test_a_signal_saves_the_iteration_and_the_run_goes_on_as_if_never_stopped(tm
 
 def test_the_second_signal_ends_a_run_at_once(tmp_path):
     """Even while it compiles, when a Python handler would have to wait."""
-    process = start(arguments(tmp_path))
+    process = start(arguments(tmp_path), JAX_ENABLE_COMPILATION_CACHE="false")
     wait_for(tmp_path / "run" / "train.log", "compiling")
     process.send_signal(signal.SIGINT)
     wait_for(tmp_path / "run" / "train.log", "stopping after this iteration")
@@ -122,6 +127,7 @@ def test_a_lock_that_cannot_be_written_is_one_line(tmp_path):
         pass
 
 
+@pytest.mark.slow
 def test_a_profile_holds_one_iteration_with_its_phases_and_scopes(tmp_path, capsys):
     folder = tmp_path / "run"
     argv = arguments(tmp_path, "--profile", "--iterations", "3")

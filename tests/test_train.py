@@ -18,7 +18,7 @@ from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.settings import Config
 from lostcities_jax.tracking import RunLog, read_metrics
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
+pytestmark = pytest.mark.usefixtures("quick_compile", "compiled_once")
 
 TINY = """
 iterations: 4
@@ -124,7 +124,7 @@ def test_a_finished_run_resumes_to_nothing_left_to_do(run_dir, capsys):
     assert (run_dir / "metrics.jsonl").read_text() == before
 
 
-def test_evaluate_plays_a_checkpoint_or_a_bot(run_dir, tmp_path, capsys):
+def test_evaluate_plays_a_checkpoint(run_dir, tmp_path, capsys):
     file = tmp_path / "results.json"
     arguments = [run_dir, "--against", "random", run_dir, "--games", "4", "--json", file]
     assert outcome(evaluate.main, arguments, capsys)[0] == 0
@@ -136,6 +136,10 @@ def test_evaluate_plays_a_checkpoint_or_a_bot(run_dir, tmp_path, capsys):
         (False, 4),
     ]
     assert all(0 <= result["win_rate"] <= 1 for result in results)
+
+
+@pytest.mark.slow
+def test_evaluate_plays_a_bot(capsys):
     arguments = ["balanced", "--against", "discard-only", "--games", "4"]
     assert outcome(evaluate.main, arguments, capsys)[0] == 0
 

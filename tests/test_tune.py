@@ -9,6 +9,8 @@ from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.tuning import Setting, Timing, widths_to_try
 from lostcities_jax.tuning import tune as find
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 TINY = """
 iterations: 3
 game: kuhn

@@ -70,7 +70,13 @@ def positions(rules, random_game, packed_view):
     return np.concatenate([np.stack(by_random), infos[live][:: 1 + live.sum() // 400]])
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "six_colors" else ())
+        for name in PRESETS
+    ],
+)
 def test_a_world_looks_to_the_mover_as_the_true_state_does(name, random_game, packed_view):
     rules = PRESETS[name]
     infos = positions(rules, random_game, packed_view)
