@@ -27,7 +27,14 @@ from lostcities_jax.tracking import read_metrics
 
 NAME = "ablation"
 _RESERVOIR = {"learner.accumulation": "reservoir", "learner.target_scale": 30.0}
-_GRADIENT = {"solver": "policy_gradient", "critic.trace": 0.95, "learner.learning_rate": 1e-3}
+_GRADIENT = {  # as in configs/policy_gradient.yaml
+    "solver": "policy_gradient",
+    "critic.trace": 0.95,
+    "critic.steps": 120,
+    "gradient.steps": 150,
+    "learner.batch_size": 1024,
+    "learner.learning_rate": 1e-3,
+}
 _LEAGUE = {"traversal.opponent": "league", "snapshots.every": 5}
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
