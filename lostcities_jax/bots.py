@@ -76,57 +76,38 @@ class BotParams(NamedTuple):
     stall: np.float32 | jax.Array
 
 
-# The rules of thumb most players start from: open what is likely to pay, the more strictly the
-# more expeditions are open, and play the lowest card that fits as soon as it does.
-_BALANCED = BotParams(
-    uniform=np.float32(0),
-    never_plays=np.bool_(False),
-    hope=np.float32(0.4),
-    pile_hope=np.float32(0),
-    open_margin=np.float32(0),
-    open_crowding=np.float32(1),
-    open_weight=np.float32(1),
-    wager_margin=np.float32(0),
-    wager_weight=np.float32(1),
-    play_bias=np.float32(0.5),
-    play_hurry=np.float32(0),
-    gap_cost=np.float32(0.1),
-    keep=np.float32(1),
-    deny=np.float32(1),
-    deny_unopened=np.float32(0.5),
-    cover=np.float32(0),
-    interest_width=np.float32(4),
-    take=np.float32(1),
-    take_deny=np.float32(0.5),
-    deck_worth=np.float32(0.5),
-    stall=np.float32(0),
-)
+# Plain: the rules of thumb most players start from: open what is likely to pay, the more strictly
+# the more expeditions are open, and play the lowest card that fits as soon as it does.
+# Expert: what evolution strategies found on classic games against relatives of itself.
+_NUMBERS = {  # plain, expert
+    "hope": (0.4, 0.54),
+    "pile_hope": (0, 0.51),
+    "open_margin": (0, 0.23),
+    "open_crowding": (1, 0.44),
+    "open_weight": (1, 0.79),
+    "wager_margin": (0, -0.51),
+    "wager_weight": (1, 0.2),
+    "play_bias": (0.5, 0.13),
+    "play_hurry": (0, 1.74),
+    "gap_cost": (0.1, 0.62),
+    "keep": (1, 1.13),
+    "deny": (1, 1.28),
+    "deny_unopened": (0.5, 0.54),
+    "cover": (0, 0.58),
+    "interest_width": (4, 4.11),
+    "take": (1, 1.31),
+    "take_deny": (0.5, 0.26),
+    "deck_worth": (0.5, 0.61),
+    "stall": (0, 0.85),
+}
 
-# What evolution strategies found on classic games against copies and relatives of itself.
-_EXPERT = BotParams(
-    uniform=np.float32(0),
-    never_plays=np.bool_(False),
-    hope=np.float32(0.54),
-    pile_hope=np.float32(0.51),
-    open_margin=np.float32(0.23),
-    open_crowding=np.float32(0.44),
-    open_weight=np.float32(0.79),
-    wager_margin=np.float32(-0.51),
-    wager_weight=np.float32(0.2),
-    play_bias=np.float32(0.13),
-    play_hurry=np.float32(1.74),
-    gap_cost=np.float32(0.62),
-    keep=np.float32(1.13),
-    deny=np.float32(1.28),
-    deny_unopened=np.float32(0.54),
-    cover=np.float32(0.58),
-    interest_width=np.float32(4.11),
-    take=np.float32(1.31),
-    take_deny=np.float32(0.26),
-    deck_worth=np.float32(0.61),
-    stall=np.float32(0.85),
-)
 
+def _bot(column: int) -> BotParams:
+    numbers = {name: np.float32(row[column]) for name, row in _NUMBERS.items()}
+    return BotParams(uniform=np.float32(0), never_plays=np.bool_(False), **numbers)
+
+
+_BALANCED = _bot(0)
 BOTS: dict[str, BotParams] = {
     "random": _BALANCED._replace(uniform=np.float32(1)),
     "discard-only": _BALANCED._replace(never_plays=np.bool_(True)),
@@ -136,7 +117,7 @@ BOTS: dict[str, BotParams] = {
         open_margin=np.float32(-0.5), open_crowding=np.float32(0.75), wager_margin=np.float32(-0.5)
     ),
     "noisy": _BALANCED._replace(uniform=np.float32(0.15)),
-    "expert": _EXPERT,
+    "expert": _bot(1),
 }
 
 
