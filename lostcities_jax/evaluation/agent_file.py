@@ -16,9 +16,11 @@ import numpy as np
 
 from lostcities_jax import checkpoint
 from lostcities_jax.errors import UserError, shown
+from lostcities_jax.files import replacing
 
 SUFFIX = ".npz"
-IN_FOLDER = f"agent{SUFFIX}"  # where a folder stands for the agent file in it
+IN_FOLDER = f"agent{SUFFIX}"  # where the folder of a revision stands for the agent file in it
+RECORD = "revision.json"  # what tells such a folder from that of a run
 SHIPPED = pathlib.Path(__file__).parents[1] / "agents" / f"shipped{SUFFIX}"
 _MAX_BYTES = 2**28  # of all arrays as they are in memory
 _TEXTS = ("metadata", "config")
@@ -40,11 +42,9 @@ def write(path: pathlib.Path, policy: Any, metadata: checkpoint.Metadata, config
         raise UserError(f"the file is {shown(str(path))}; allowed: a new one that ends in {SUFFIX}")
     texts = {"metadata": json.dumps(dataclasses.asdict(metadata)), "config": config}
     arrays = {name: np.array(text) for name, text in texts.items()} | by_place(policy)
-    partial = path.with_suffix(".partial")
     try:
-        with open(partial, "wb") as file:
+        with replacing(path) as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
-        partial.replace(path)
     except OSError as error:
         raise UserError(f"{shown(str(path))} cannot be written: {error.strerror}") from error
 

@@ -152,11 +152,15 @@ def _metadata(name: str) -> checkpoint.Metadata:
 
 
 def _path(name: str) -> pathlib.Path:
-    """The file or folder of a name; that of an agent file for the folder it lies in."""
+    """The file or folder of a name; the agent file in it for the folder of a revision.
+
+    An agent file in another folder, as `export` leaves it in that of a run, stands for itself.
+    """
     if name == _SHIPPED:
         return agent_file.SHIPPED
-    inside = pathlib.Path(name) / agent_file.IN_FOLDER
-    return inside if inside.is_file() else pathlib.Path(name)
+    path = pathlib.Path(name)
+    inside = path / agent_file.IN_FOLDER
+    return inside if inside.is_file() and (path / agent_file.RECORD).is_file() else path
 
 
 def _checkpoints(name: str) -> list[str]:
@@ -172,7 +176,11 @@ def _run_of(path: pathlib.Path) -> pathlib.Path:
 
 
 def _check_exists(name: str) -> None:
-    if not _path(name).exists():
+    try:
+        is_there = _path(name).exists()
+    except OSError as error:  # a name too long to be one, or a folder that is not to be read
+        raise UserError(f"agent {shown(name)} cannot be read: {error.strerror}") from error
+    if not is_there:
         names = [*BOTS, _SHIPPED]
         raise UserError(
             f"{shown(name)} is neither a bot nor a checkpoint; allowed: "

@@ -35,7 +35,7 @@ from lostcities_jax.settings import Config
 REVISIONS = "revisions"
 HISTORY = 100  # revisions in use before this one that can be gone back to
 _ACTIVE, _LOCK, _PARTIAL = "active.json", "lock", ".partial"
-_AGENT, _CONFIG, _RECORD = agent_file.IN_FOLDER, "config.yaml", "revision.json"
+_AGENT, _CONFIG, _RECORD = agent_file.IN_FOLDER, "config.yaml", agent_file.RECORD
 _ID = re.compile(r"[0-9a-f]{16}")
 
 
