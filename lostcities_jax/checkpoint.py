@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import pathlib
 import shutil
+import typing
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,8 +22,9 @@ import jax
 import numpy as np
 
 from lostcities_jax import checksums
-from lostcities_jax.errors import UserError, shown
+from lostcities_jax.errors import UserError, nearest, shown
 from lostcities_jax.rules import Rules
+from lostcities_jax.settings import Config, LearnerConfig, TraversalConfig
 
 FOLDER = "checkpoints"
 FORMAT_VERSION = 3
@@ -30,6 +32,8 @@ _OLDEST_VERSION = 2  # has no checksums; 1 had networks of other inputs
 _PARTIAL = ".partial"
 _DAMAGED = ".damaged"
 _TEMPORARY = (f"[0-9]*{_PARTIAL}", "[0-9]*.orbax-checkpoint-tmp*")
+# What a policy is played by: a name that is none would play something else.
+_NAMED_BY = {"fallback": TraversalConfig, "weighting": LearnerConfig, "solver": Config}
 _PATHS = "a run folder, its checkpoints folder, or one checkpoint"
 
 
@@ -297,6 +301,12 @@ def _checked(metadata: Metadata) -> Metadata:
     for name in ("game", "fallback", "weighting", "solver", "plays"):
         if not isinstance(getattr(metadata, name), str):
             raise TypeError(f"{name} is {shown(getattr(metadata, name))}")
+    for name, settings in _NAMED_BY.items():
+        value = getattr(metadata, name)
+        allowed = typing.get_args(typing.get_type_hints(settings)[name])
+        if value not in allowed:
+            near = nearest(value, allowed)
+            raise ValueError(f"{name} is {shown(value)}; allowed: {', '.join(allowed)}{near}")
     bounds = {"snapshot_slots": 10**9, "advantage_networks": 2, "iteration": 10**9}
     for name, largest in bounds.items():
         number = getattr(metadata, name)
