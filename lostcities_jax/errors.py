@@ -35,7 +35,7 @@ def run_command(
 ) -> int:
     """Exit code of `main(argv)`, with the user's errors as one line instead of a traceback.
 
-    So are those of the system that nothing more specific was said of, with the path if there is one.
+    So are those of the system that nothing more specific was said of, with the path if any.
 
     Args:
       main: the command; None counts as 0.
