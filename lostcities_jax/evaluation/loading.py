@@ -77,6 +77,21 @@ def load_field(
     return rules, [agent._replace(name=labels.get(agent.name, agent.name)) for agent in agents]
 
 
+def pinned(name: str) -> str:
+    """The name of who is now called so, whoever comes later: a run's newest checkpoint.
+
+    Raises:
+      UserError: for no agent.
+    """
+    if name in BOTS:
+        return name
+    _check_exists(name)
+    if _path(name).suffix == agent_file.SUFFIX:
+        return name
+    inside = checkpoint.resolve(name).relative_to(pathlib.Path(name).absolute())
+    return str(pathlib.Path(name) / inside)
+
+
 def load_game(name: str) -> Game:
     """The game of a checkpoint, from its metadata alone.
 
