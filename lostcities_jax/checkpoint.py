@@ -116,6 +116,16 @@ def save(
     raise UserError(f"checkpoint {path} cannot be written: {failure}")
 
 
+def check_path(path: pathlib.Path) -> None:
+    """Raises UserError for a path at which tensorstore cannot keep a checkpoint."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"the path {shown(str(path))} is not UTF-8; allowed for checkpoints: UTF-8"
+        ) from error
+
+
 def set_aside(path: pathlib.Path) -> pathlib.Path:
     """Renames a damaged checkpoint, so that its iteration can have another; returns its new path.
 
@@ -150,9 +160,10 @@ def resolve_all(path: str | pathlib.Path) -> list[pathlib.Path]:
     """Folders of all checkpoints of a run or `checkpoints` folder, oldest first, or of one.
 
     Raises:
-      UserError: for a path that does not exist or holds no checkpoint.
+      UserError: for a path that does not exist, holds no checkpoint or is not UTF-8.
     """
     path = pathlib.Path(path).absolute()
+    check_path(path)
     if _is_checkpoint(path):
         return [path]
     for directory in (path / FOLDER, path):

@@ -8,6 +8,7 @@ import os
 import pathlib
 from collections.abc import Iterator
 
+from lostcities_jax import checkpoint
 from lostcities_jax.config import dump_config, load_config
 from lostcities_jax.errors import UserError, shown
 from lostcities_jax.files import replacing
@@ -27,9 +28,10 @@ def create(path: pathlib.Path | None, config: Config) -> pathlib.Path:
       config: the resolved settings.
 
     Raises:
-      UserError: for a folder that has something in it, or cannot be made.
+      UserError: for a folder that has something in it, cannot be made or cannot have checkpoints.
     """
     path = path or pathlib.Path("runs") / f"{datetime.datetime.now():%Y-%m-%d-%H%M%S}"
+    checkpoint.check_path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):

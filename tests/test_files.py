@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
-from lostcities_jax import evaluate, export, train, tune
+from lostcities_jax import checkpoint, evaluate, export, run_folder, train, tune
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.evaluation.tables import write_json
 from lostcities_jax.files import replacing, write_text
 from lostcities_jax.report import __main__ as report
+from lostcities_jax.settings import Config
 from lostcities_jax.tracking import RunLog
 
 LONG = "x" * 300
@@ -82,6 +83,15 @@ def test_what_the_system_refuses_is_one_line(capsys):
 
     assert run_command(main, []) == 2
     assert capsys.readouterr().err == "error: 'some/path': Permission denied\n"
+
+
+def test_a_run_whose_checkpoints_could_not_be_written_is_not_begun(tmp_path):
+    path = tmp_path / "r\udcff"
+    with pytest.raises(UserError, match="is not UTF-8; allowed for checkpoints: UTF-8"):
+        run_folder.create(path, Config())
+    assert not path.exists()
+    with pytest.raises(UserError, match="is not UTF-8"):
+        checkpoint.resolve(path)
 
 
 def test_a_path_that_is_not_utf_8_can_be_written_of(tmp_path):
