@@ -342,14 +342,11 @@ def _parse(
     return with_values(default, given), given
 
 
-def _refuse_idle(
-    given: Mapping[str, Any], keys: Sequence[str], circumstance: str, allowed: str
-) -> None:
+def _refuse_idle(given: Mapping[str, Any], keys: Sequence[str], when: str, allowed: str) -> None:
     """Refuses flags that would be ignored, so that nobody believes that they were heard."""
     for key in keys:
         if key in given:
-            flag = key.replace("_", "-")
-            raise UserError(f"--{flag} is given {circumstance}; allowed: {allowed}")
+            raise UserError(f"--{key.replace('_', '-')} is given {when}; allowed: {allowed}")
 
 
 def _meeting(given: dict[str, Any]) -> Meeting | None:
@@ -392,13 +389,11 @@ def check_overrides(arguments: TrainArguments, run_config: Config) -> None:
     for key in arguments.overrides:
         asked, own = config_value(arguments.config, key), config_value(run_config, key)
         # A rival may be asked for by its run; the run has the checkpoint that it was then.
-        is_same_rival = key == "rival.agent" and _holds(asked, own)
+        is_same_rival = (
+            key == "rival.agent" and asked and pathlib.Path(asked) in pathlib.Path(own).parents
+        )
         if asked != own and not is_same_rival:
             raise UserError(
                 f"{key} is {shown(asked)}, but the run in {arguments.run_dir} has {shown(own)}; "
                 f"allowed with --resume: the run's own settings"
             )
-
-
-def _holds(folder: str, path: str) -> bool:
-    return folder != "" and pathlib.Path(folder) in pathlib.Path(path).parents

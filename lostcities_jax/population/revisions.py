@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from lostcities_jax.checkpoint import Metadata
 from lostcities_jax.config import dump_config
 from lostcities_jax.errors import UserError, nearest, shown
 from lostcities_jax.evaluation import agent_file
 from lostcities_jax.evaluation.agents import Agent, Mixture
 from lostcities_jax.evaluation.loading import agent_of, load_checkpoint
+from lostcities_jax.metadata import Metadata
 from lostcities_jax.settings import Config
 
 REVISIONS = "revisions"
