@@ -9,7 +9,6 @@ it is whole. Orbax is slow to import, so only the functions that need it do so.
 import contextlib
 import dataclasses
 import gc
-import importlib.metadata
 import json
 import pathlib
 import shutil
@@ -22,52 +21,20 @@ import numpy as np
 
 from lostcities_jax import checksums
 from lostcities_jax.errors import UserError, shown
+from lostcities_jax.metadata import (
+    FORMAT_VERSION,
+    DamagedError,
+    Metadata,
+    brief,
+    parse_metadata,
+)
 from lostcities_jax.rules import Rules
 
 FOLDER = "checkpoints"
-FORMAT_VERSION = 3
-_OLDEST_VERSION = 2  # has no checksums; 1 had networks of other inputs
 _PARTIAL = ".partial"
 _DAMAGED = ".damaged"
 _TEMPORARY = (f"[0-9]*{_PARTIAL}", "[0-9]*.orbax-checkpoint-tmp*")
 _PATHS = "a run folder, its checkpoints folder, or one checkpoint"
-
-
-class DamagedError(UserError):
-    """A checkpoint is not as it was written, or not whole."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Metadata:
-    """What a checkpoint was made for; JSON on disk.
-
-    Attributes:
-      rules: rules of the game.
-      network: settings of the networks, as plain values.
-      fallback: what regret matching does where no advantage is positive.
-      game: the game's name.
-      weighting: how the average strategy weighs iterations.
-      snapshot_slots: past strategies that the policy has room for; 0 for none.
-      solver: what it was trained by.
-      advantage_networks: 1 for both seats, 2 for one each; 0 for a policy gradient.
-      plays: the strategy to play with where none is asked for.
-      iteration: iterations the run had finished; `save` fills it in.
-      package_version: version of this package that wrote the checkpoint.
-      format_version: version of this layout.
-    """
-
-    rules: Rules
-    network: Mapping[str, Any]
-    fallback: str = "argmax"
-    game: str = "lost_cities"
-    weighting: str = "lcfr"
-    snapshot_slots: int = 0
-    solver: str = "deep_cfr"
-    advantage_networks: int = 2
-    plays: str = "average"
-    iteration: int = 0
-    package_version: str = dataclasses.field(default_factory=lambda: _package_version())
-    format_version: int = FORMAT_VERSION
 
 
 def save(
@@ -105,11 +72,21 @@ def save(
         _prune(directory, keep)
         return path
     except (OSError, ValueError) as error:  # tensorstore raises the latter for a full disk
-        failure = _brief(error)
+        failure = brief(error)
     _drop_unfinished()
     with contextlib.suppress(OSError):
         _remove_temporary(directory)
     raise UserError(f"checkpoint {path} cannot be written: {failure}")
+
+
+def check_path(path: pathlib.Path) -> None:
+    """Raises UserError for a path at which tensorstore cannot keep a checkpoint."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"the path {shown(str(path))} is not UTF-8; allowed for checkpoints: UTF-8"
+        ) from error
 
 
 def set_aside(path: pathlib.Path) -> pathlib.Path:
@@ -146,9 +123,10 @@ def resolve_all(path: str | pathlib.Path) -> list[pathlib.Path]:
     """Folders of all checkpoints of a run or `checkpoints` folder, oldest first, or of one.
 
     Raises:
-      UserError: for a path that does not exist or holds no checkpoint.
+      UserError: for a path that does not exist, holds no checkpoint or is not UTF-8.
     """
     path = pathlib.Path(path).absolute()
+    check_path(path)
     if _is_checkpoint(path):
         return [path]
     for directory in (path / FOLDER, path):
@@ -173,27 +151,8 @@ def read_metadata(path: str | pathlib.Path) -> Metadata:
         if version == FORMAT_VERSION:
             checksums.check(path, "metadata")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DamagedError(f"checkpoint {path} has damaged metadata: {_brief(error)}") from error
+        raise DamagedError(f"checkpoint {path} has damaged metadata: {brief(error)}") from error
     return parse_metadata(record, version, f"checkpoint {path}")
-
-
-def parse_metadata(record: dict[str, Any], version: Any, name: str) -> Metadata:
-    """Metadata from its JSON record.
-
-    Raises:
-      UserError: naming `name`, for another format version or values that cannot be.
-    """
-    if type(version) is not int or not _OLDEST_VERSION <= version <= FORMAT_VERSION:
-        raise UserError(
-            f"{name} has format version {shown(version)}; "
-            f"allowed: {_OLDEST_VERSION} to {FORMAT_VERSION}"
-        )
-    try:
-        fields = dict(record)
-        fields["rules"] = Rules(**fields["rules"])
-        return _checked(Metadata(**fields))
-    except (ValueError, TypeError, KeyError) as error:
-        raise DamagedError(f"{name} has damaged metadata: {_brief(error)}") from error
 
 
 def check_compatible(metadata: Metadata, rules: Rules, network: Any) -> None:
@@ -257,7 +216,7 @@ def _restore(path: pathlib.Path, item: str, template: Any) -> Any:
             return checkpointer.restore(path / item, args=ocp.args.StandardRestore(target))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         # What a damaged file raises depends on where tensorstore trips over it.
-        raise DamagedError(f"checkpoint {path} has a damaged {item}: {_brief(error)}") from error
+        raise DamagedError(f"checkpoint {path} has a damaged {item}: {brief(error)}") from error
 
 
 def _check_leaves(
@@ -289,20 +248,6 @@ def _abstract(leaf: Any) -> Any:
     # A checkpoint names the devices it was saved on, which this machine may not have.
     sharding = leaf.sharding or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
-
-
-def _checked(metadata: Metadata) -> Metadata:
-    if not isinstance(metadata.network, Mapping):
-        raise TypeError(f"network is {shown(metadata.network)}")
-    for name in ("game", "fallback", "weighting", "solver", "plays"):
-        if not isinstance(getattr(metadata, name), str):
-            raise TypeError(f"{name} is {shown(getattr(metadata, name))}")
-    bounds = {"snapshot_slots": 10**9, "advantage_networks": 2, "iteration": 10**9}
-    for name, largest in bounds.items():
-        number = getattr(metadata, name)
-        if type(number) is not int or not 0 <= number <= largest:
-            raise TypeError(f"{name} is {shown(number)}")
-    return metadata
 
 
 def _write(path: pathlib.Path, policy: Any, training: Any, record: dict[str, Any]) -> None:
@@ -384,15 +329,3 @@ def _prune(directory: pathlib.Path, keep: int) -> None:
         partial = path.with_name(path.name + _PARTIAL)
         path.rename(partial)
         shutil.rmtree(partial)
-
-
-def _brief(error: Exception) -> str:
-    text = f"{type(error).__name__}: {error}".splitlines()[0]
-    return text if len(text) <= 200 else text[:200] + "..."
-
-
-def _package_version() -> str:
-    try:
-        return importlib.metadata.version("lostcities_jax")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

@@ -5,7 +5,7 @@ import math
 import pathlib
 import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
@@ -297,37 +297,56 @@ def parse_evaluate(argv: Sequence[str], prog: str = "lostcities-evaluate") -> Ev
         got = "missing" if arguments.agent is None else f"{shown(arguments.agent)} with --replay"
         either = "either AGENT, a checkpoint or bot named before --against, or --replay FILE"
         raise UserError(f"the value of AGENT is {got}; allowed: {either}")
+    if arguments.replay is not None:
+        _refuse_idle(
+            given, [key for key in kinds if key != "replay"], "with --replay", "FILE alone"
+        )
     return arguments
 
 
 def parse_rate(argv: Sequence[str], prog: str = "lostcities-rate") -> RateArguments:
     """Parse the rate command's flags; as `parse_evaluate`."""
-    return _parse(RateArguments(), argv, prog, positional="agents")
+    return _parse(RateArguments(), argv, prog, positional="agents")[0]
 
 
 def parse_export(argv: Sequence[str], prog: str = "lostcities-export") -> ExportArguments:
     """Parse the export command's flags; as `parse_evaluate`."""
-    return _parse(ExportArguments(), argv, prog, positional="run")
+    return _parse(ExportArguments(), argv, prog, positional="run")[0]
 
 
 def parse_play(argv: Sequence[str], prog: str = "lostcities-play") -> PlayArguments:
     """Parse the play command's flags; as `parse_evaluate`."""
-    return _parse(PlayArguments(), argv, prog, positional="agent")
+    arguments, given = _parse(PlayArguments(), argv, prog, positional="agent")
+    if arguments.text:
+        _refuse_idle(given, ["host", "port", "open"], "with --text", "on the page of a server")
+    return arguments
 
 
 def parse_report(argv: Sequence[str], prog: str = "lostcities-report") -> ReportArguments:
     """Parse the report command's flags; as `parse_evaluate`."""
-    arguments = _parse(ReportArguments(), argv, prog, positional="runs")
+    arguments, given = _parse(ReportArguments(), argv, prog, positional="runs")
     if bool(arguments.runs) == (arguments.replay is not None):
         got = f"{shown(arguments.runs[0])} with --replay" if arguments.runs else "missing"
         raise UserError(f"the value of RUN is {got}; allowed: run folders, or --replay FILE")
+    if arguments.replay is None:
+        _refuse_idle(given, ["game"], "without --replay", "with --replay FILE")
     return arguments
 
 
-def _parse(default: _T, argv: Sequence[str], prog: str, positional: str) -> _T:
+def _parse(
+    default: _T, argv: Sequence[str], prog: str, positional: str
+) -> tuple[_T, Mapping[str, Any]]:
+    """The arguments, and those of them that were given."""
     help_if_asked(argv, prog, default)
-    kinds = config_keys(type(default))
-    return with_values(default, read_flags(argv, kinds, positional))
+    given = read_flags(argv, config_keys(type(default)), positional)
+    return with_values(default, given), given
+
+
+def _refuse_idle(given: Mapping[str, Any], keys: Sequence[str], when: str, allowed: str) -> None:
+    """Refuses flags that would be ignored, so that nobody believes that they were heard."""
+    for key in keys:
+        if key in given:
+            raise UserError(f"--{key.replace('_', '-')} is given {when}; allowed: {allowed}")
 
 
 def _meeting(given: dict[str, Any]) -> Meeting | None:
@@ -369,7 +388,11 @@ def check_overrides(arguments: TrainArguments, run_config: Config) -> None:
     """
     for key in arguments.overrides:
         asked, own = config_value(arguments.config, key), config_value(run_config, key)
-        if asked != own:
+        # A rival may be asked for by its run; the run has the checkpoint that it was then.
+        is_same_rival = (
+            key == "rival.agent" and asked and pathlib.Path(asked) in pathlib.Path(own).parents
+        )
+        if asked != own and not is_same_rival:
             raise UserError(
                 f"{key} is {shown(asked)}, but the run in {arguments.run_dir} has {shown(own)}; "
                 f"allowed with --resume: the run's own settings"

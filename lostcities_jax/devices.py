@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from lostcities_jax.errors import UserError, shown
+from lostcities_jax.errors import UserError, nearest, shown
 
 LANE_AXIS = "lane"
 PROCESS_AXIS = "process"
@@ -72,7 +72,8 @@ def select_devices(spec: str) -> Mesh:
     """
     match = re.fullmatch(r"auto|gpu|cpu:([1-9]\d{0,3})", spec)
     if not match:
-        raise UserError(f"devices is {shown(spec)}; allowed: auto, gpu or cpu:N")
+        near = nearest(spec, ("auto", "gpu", "cpu:1"))
+        raise UserError(f"devices is {shown(spec)}; allowed: auto, gpu or cpu:N{near}")
     # On the CPU a device is a share of the cores; how many must be said before the start.
     cpus = int(match[1]) if match[1] else len(os.sched_getaffinity(0))
     if jax.config.jax_num_cpu_devices < cpus:  # pyright: ignore

@@ -1,6 +1,7 @@
 """What a user did wrong, said in one line, and how a command says it."""
 
 import difflib
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -34,10 +35,14 @@ def run_command(
 ) -> int:
     """Exit code of `main(argv)`, with the user's errors as one line instead of a traceback.
 
+    So are those of the system that nothing more specific was said of, with the path if any.
+
     Args:
       main: the command; None counts as 0.
       argv: arguments without the program's name; `sys.argv[1:]` by default.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):  # not so in a notebook
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: a path need not be UTF-8
     try:
         code = main(sys.argv[1:] if argv is None else argv) or 0
         sys.stdout.flush()
@@ -51,4 +56,8 @@ def run_command(
         # The interpreter flushes stdout once more on its way out: give it somewhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
+    except OSError as error:
+        path = "" if error.filename is None else f"{shown(str(error.filename))}: "
+        print(f"error: {path}{error.strerror or error}", file=sys.stderr)
+        return EXIT_USER_ERROR
     return code

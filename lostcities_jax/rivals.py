@@ -3,13 +3,14 @@
 What it gains in the end is a lower bound of how far the policy can be exploited.
 """
 
+import dataclasses
 import functools
 from typing import Any
 
 import jax
 
 from lostcities_jax.evaluation.agents import Agent
-from lostcities_jax.evaluation.loading import load_agents
+from lostcities_jax.evaluation.loading import load_agents, pinned
 from lostcities_jax.rollout import Policy, most_probable
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.opponents import without_fallback
@@ -31,6 +32,18 @@ def load_rival(config: Config) -> Agent | None:
     if not (settings.greedy and agent.is_stochastic):
         return agent
     return agent._replace(policy=_greedy(agent.policy), is_stochastic=False)
+
+
+def with_pinned_rival(config: Config) -> Config:
+    """The config of a new run, whose rival stays the same when the run is resumed.
+
+    Raises:
+      UserError: for a rival that is no agent.
+    """
+    if not config.rival.agent:
+        return config
+    rival = dataclasses.replace(config.rival, agent=pinned(config.rival.agent))
+    return dataclasses.replace(config, rival=rival)
 
 
 def as_rival(agent: Agent) -> Rival:

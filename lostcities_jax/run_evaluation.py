@@ -73,16 +73,18 @@ class RunEvaluation:
         return values
 
     def _say_gain(self, results: list[MatchResult]) -> None:
-        """What an exploiter comes to; both seats of every deal make the fair value 0."""
+        """What an exploiter comes to; both seats of every deal make the fair value 0.
+
+        That is greedy, always: the better of two measurements would be above what either way of
+        playing comes to, and so no lower bound. (What has no choice was measured once.)
+        """
         if self._rival is None:
             return
-        best = max(
-            (result for result in results if result.opponent == self._rival.name),
-            key=lambda result: result.score_difference,
-        )
+        met = [result for result in results if result.opponent == self._rival.name]
+        one = next((result for result in met if result.greedy), met[0])
         self._log.write(
-            f"gains {best.score_difference:+.2f} ± {best.score_difference_error:.2f} points a "
-            f"game against {best.opponent}: a lower bound of its exploitability"
+            f"gains {one.score_difference:+.2f} ± {one.score_difference_error:.2f} points a "
+            f"game against {one.opponent}: a lower bound of its exploitability"
         )
 
     def _exact(self, agents: Mapping[str, Agent | Mixture], is_last: bool) -> dict[str, float]:

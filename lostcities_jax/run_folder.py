@@ -8,8 +8,10 @@ import os
 import pathlib
 from collections.abc import Iterator
 
+from lostcities_jax import checkpoint
 from lostcities_jax.config import dump_config, load_config
 from lostcities_jax.errors import UserError, shown
+from lostcities_jax.files import replacing
 from lostcities_jax.settings import Config
 from lostcities_jax.tracking import environment_record
 
@@ -26,9 +28,10 @@ def create(path: pathlib.Path | None, config: Config) -> pathlib.Path:
       config: the resolved settings.
 
     Raises:
-      UserError: for a folder that has something in it, or cannot be made.
+      UserError: for a folder that has something in it, cannot be made or cannot have checkpoints.
     """
     path = path or pathlib.Path("runs") / f"{datetime.datetime.now():%Y-%m-%d-%H%M%S}"
+    checkpoint.check_path(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
@@ -39,9 +42,8 @@ def create(path: pathlib.Path | None, config: Config) -> pathlib.Path:
         record = json.dumps(environment_record(), indent=2) + "\n"
         (path / ENVIRONMENT_FILE).write_text(record, encoding="utf-8")
         # The last file, and whole from the start: what has it is a run that can be resumed.
-        partial = (path / CONFIG_FILE).with_suffix(".tmp")
-        partial.write_text(dump_config(config), encoding="utf-8")
-        partial.replace(path / CONFIG_FILE)
+        with replacing(path / CONFIG_FILE) as file:
+            file.write(dump_config(config).encode())
     except OSError as error:
         raise UserError(
             f"run folder {shown(str(path))} cannot be written: {error.strerror}"

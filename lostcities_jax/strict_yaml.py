@@ -59,6 +59,15 @@ class _Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(None, None, "aliases are not allowed", mark)
         return super().compose_node(parent, index)
 
+    def construct_object(self, node, deep=False):
+        try:
+            return super().construct_object(node, deep)
+        except (LookupError, AttributeError, ArithmeticError) as error:
+            # PyYAML trusts a tag that is written out, such as !!bool, to fit its text.
+            tag = node.tag.rpartition(":")[2]
+            problem = f"{shown(node.value)} is no {tag}"
+            raise yaml.MarkedYAMLError(None, None, problem, node.start_mark) from error
+
     def construct_mapping(self, node, deep=False):
         seen = set()
         for key, _ in node.value:

@@ -18,6 +18,7 @@ import rich.console
 import rich.progress
 
 from lostcities_jax.errors import UserError
+from lostcities_jax.files import replacing
 
 METRICS_FILE = "metrics.jsonl"
 LOG_FILE = "train.log"
@@ -66,10 +67,9 @@ class MetricsWriter:
         """
         self._file.close()
         kept = [row for row in read_metrics(self._path) if row["iteration"] <= iteration]
-        partial = self._path.with_suffix(".tmp")
         try:
-            partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-            partial.replace(self._path)
+            with replacing(self._path) as file:
+                file.write("".join(json.dumps(row) + "\n" for row in kept).encode())
             self._open()
         except OSError as error:
             raise self._unwritable(error) from error
@@ -132,7 +132,9 @@ class RunLog:
 
     def __init__(self, run_dir: pathlib.Path, console: rich.console.Console | None = None):
         self.console = console or rich.console.Console()
-        self._file = open(pathlib.Path(run_dir) / LOG_FILE, "a", encoding="utf-8")  # noqa: SIM115
+        path = pathlib.Path(run_dir) / LOG_FILE
+        # A path that is written of need not be UTF-8.
+        self._file = open(path, "a", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
 
     def write(self, text: str) -> None:
         """One line for both."""

@@ -16,6 +16,7 @@ from lostcities_jax.compile_clock import CompileClock
 from lostcities_jax.config import dump_config
 from lostcities_jax.devices import Machine, out_of_memory_named, select_machine
 from lostcities_jax.errors import run_command
+from lostcities_jax.rivals import with_pinned_rival
 from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.settings import Config
 from lostcities_jax.stopping import StopRequest
@@ -40,6 +41,8 @@ def main(argv: Sequence[str], watch: Sink | None = None) -> int:
         assert arguments.run_dir is not None
         config = run_folder.reopen(arguments.run_dir)
         check_overrides(arguments, config)
+    else:
+        config = with_pinned_rival(config)
     use_compile_cache()
     clock = CompileClock()
     machine = select_machine(config.devices, config.traversal.devices)

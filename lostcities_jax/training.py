@@ -19,7 +19,7 @@ from lostcities_jax.processes import gathered
 from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.run_state import MEMORY_SETTINGS, Saver
 from lostcities_jax.settings import Config
-from lostcities_jax.solvers.scheduling import traversal_plan
+from lostcities_jax.solvers.scheduling import check_room
 from lostcities_jax.solvers.solver import Report, Solver
 from lostcities_jax.tracking import MetricsWriter, Progress
 from lostcities_jax.traversal.statistics import Statistics, depth_bin_size
@@ -108,21 +108,6 @@ def _iterate(run: Run, state: Any, iteration: int) -> tuple[Any, bool]:
         run.saver.save(state, iteration)
     run.progress.advance(traversal["traversal/nodes_per_second"])
     return state, is_saved
-
-
-def check_room(config: Config, game: Game, batch: Statistics, iteration: int) -> None:
-    """Raises UserError where the tape or the stack was too short for a batch."""
-    plan = traversal_plan(config, game)
-    if batch.overflows:
-        raise UserError(
-            f"traversal.stack_levels is {plan.levels(game)}, too few for {batch.overflows} "
-            f"decisions of iteration {iteration}; allowed: more, or 0 for as many as needed"
-        )
-    if batch.unfinished:
-        raise UserError(
-            f"traversal.tape_cycles is {plan.cycles(game)}, too few for {batch.unfinished} of "
-            f"{plan.quota} traversals of iteration {iteration}; allowed: more"
-        )
 
 
 def _is_due(iteration: int, every: int) -> bool:

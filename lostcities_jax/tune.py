@@ -17,6 +17,7 @@ from lostcities_jax.compile_cache import use_compile_cache
 from lostcities_jax.config import config_keys, dump_config, find_config, load_config, with_values
 from lostcities_jax.devices import SAME, select_devices
 from lostcities_jax.errors import UserError, run_command, shown
+from lostcities_jax.files import write_text
 from lostcities_jax.flags import help_if_asked, read_flags
 from lostcities_jax.settings import BatchWidth, Config, Count, Devices, checked
 from lostcities_jax.strict_yaml import parse_scalar
@@ -93,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
         f"--traversal.devices {best.walking}"
     )
     if trial.out is not None:
-        _write(pathlib.Path(trial.out), dump_config(with_setting(config, best)))
+        write_text(pathlib.Path(trial.out), dump_config(with_setting(config, best)))
         console.out(f"written to {trial.out}")
     return 0
 
@@ -140,13 +141,6 @@ def _table(found: Sequence[Tuned]) -> rich.table.Table:
                 str(len(one.timings)),
             )
     return table
-
-
-def _write(path: pathlib.Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--out {shown(str(path))} cannot be written: {error.strerror}") from error
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ import jax
 import numpy as np
 
 from lostcities_jax.assembly import assemble
-from lostcities_jax.devices import SAME, select_machine
+from lostcities_jax.devices import SAME, out_of_memory_named, select_machine
 from lostcities_jax.errors import UserError
 from lostcities_jax.settings import Config
+from lostcities_jax.solvers.scheduling import check_room
 
 _NARROWEST, _WIDEST = 32, 65536
 FINALISTS = 3  # settings that are measured again
@@ -107,24 +108,31 @@ def tune(
     """
     found, refused = [], []
     for setting in settings:
-        try:
-            one = Tuned(setting, measure(setting, 1))
-            found.append(one)
-        except UserError as error:
-            one = Tuned(setting, [], str(error))
-            refused.append(one)
+        one = _measured(setting, measure, 1)
+        (found if one.timings else refused).append(one)
         announce(one)
     if not found:
         raise UserError(f"no setting can be measured: {refused[0].refusal}")
     found.sort(key=lambda one: one.seconds)
-    finalists = [
+    finalists, others = [], found[FINALISTS:]
+    for one in found[:FINALISTS]:
         # What one iteration happened to take says little beside what several did.
-        one._replace(timings=measure(one.setting, repeats))
-        for one in found[:FINALISTS]
-    ]
-    for one in finalists:
-        announce(one)
-    return sorted(finalists, key=lambda one: one.seconds) + found[FINALISTS:] + refused
+        again = _measured(one.setting, measure, repeats)
+        (finalists if again.timings else refused).append(again)
+        announce(again)
+    if not finalists and not others:
+        raise UserError(f"no setting can be measured: {refused[-1].refusal}")
+    return sorted(finalists, key=lambda one: one.seconds) + others + refused
+
+
+def _measured(
+    setting: Setting, measure: Callable[[Setting, int], list[Timing]], iterations: int
+) -> Tuned:
+    """A setting with its timings, or why it has none: no reason to lose those of others."""
+    try:
+        return Tuned(setting, measure(setting, iterations))
+    except UserError as error:
+        return Tuned(setting, [], str(error))
 
 
 def measure_setting(config: Config, setting: Setting, iterations: int) -> list[Timing]:
@@ -136,7 +144,7 @@ def measure_setting(config: Config, setting: Setting, iterations: int) -> list[T
     config = with_setting(config, setting)
     config = dataclasses.replace(config, iterations=max(config.iterations, iterations + 1))
     machine = select_machine(config.devices, config.traversal.devices)
-    solver = assemble(config, machine).solver
+    game, _, _, solver = assemble(config, machine)
     seconds: dict[str, float] = {}
 
     @contextlib.contextmanager
@@ -148,12 +156,15 @@ def measure_setting(config: Config, setting: Setting, iterations: int) -> list[T
 
     with contextlib.ExitStack() as at_exit:
         at_exit.callback(solver.close)
+        at_exit.enter_context(out_of_memory_named("traversal.batch_width"))
         state, timings = solver.init(), []
         for iteration in range(1, iterations + 2):
             seconds.clear()
             started = time.perf_counter()
             state, report = jax.block_until_ready(solver.iterate(state, iteration, timed))
             spent = time.perf_counter() - started
+            for batch in report.statistics:
+                check_room(config, game, batch, iteration)
             nodes = sum(int(np.sum(batch.nodes)) for batch in report.statistics)
             timings.append(Timing(spent, seconds["traversal"], nodes))
     return timings[1:]

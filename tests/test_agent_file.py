@@ -1,6 +1,9 @@
 """Agent files: the same play as the checkpoint, and one clear line for whatever is no such file."""
 
+import dataclasses
+import json
 import pathlib
+import shutil
 import zipfile
 
 import jax
@@ -135,3 +138,35 @@ def test_the_shipped_agent_is_small_and_for_the_classic_game():
     rules, (agent,) = load_agents(["shipped"], None, None)
     assert (rules, agent.name) == (CLASSIC, "shipped")
     assert not pathlib.Path("shipped").exists()
+
+
+def test_an_agent_file_in_a_run_folder_does_not_stand_for_the_run(run, tmp_path, monkeypatch):
+    folder = shutil.copytree(run, tmp_path / "run")
+    monkeypatch.chdir(folder)
+    assert run_command(export.main, ["."]) == 0
+    (folder / "agent.npz").write_bytes(b"not what the run has come to")
+    assert load_checkpoint(str(folder))[0] == METADATA
+
+
+def test_an_agent_file_leaves_other_files_alone(run, tmp_path):
+    (tmp_path / "agent.partial").write_text("mine")
+    assert run_command(export.main, [str(run), "--out", str(tmp_path / "agent.npz")]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["agent.npz", "agent.partial"]
+
+
+def test_settings_that_are_no_text_are_not_exported(run, tmp_path, capsys):
+    folder = shutil.copytree(run, tmp_path / "run")
+    (folder / "config.yaml").write_bytes(b"\xff\xfe")
+    assert run_command(export.main, [str(folder), "--out", str(tmp_path / "agent.npz")]) == 2
+    error = capsys.readouterr().err
+    assert "is not UTF-8 text" in error and error.count("\n") == 1
+    assert not (tmp_path / "agent.npz").exists()
+
+
+@pytest.mark.parametrize("name", ["fallback", "weighting", "solver"])
+def test_a_policy_is_not_played_by_a_name_that_means_nothing(file, name):
+    record = dataclasses.asdict(METADATA)
+    record[name] = record[name][:-1]
+    rewritten(file, metadata=np.array(json.dumps(record)))
+    with pytest.raises(UserError, match=f"{name} is '.*did you mean {getattr(METADATA, name)!r}"):
+        load_checkpoint(str(file))

@@ -12,7 +12,9 @@ from lostcities_jax.cli import (
     RateArguments,
     check_overrides,
     parse_evaluate,
+    parse_play,
     parse_rate,
+    parse_report,
     parse_train,
 )
 from lostcities_jax.config import config_keys, config_value, dump_config, with_values
@@ -364,3 +366,28 @@ def test_a_value_joined_to_its_flag_is_no_agent(flag):
     name, _, value = flag.partition("=")
     message = error_of("runs/a", flag, "runs/c", parse=parse_rate)
     assert f"{name} is {value!r}; allowed: no value" in message
+
+
+@pytest.mark.parametrize(
+    ("parse", "line", "words"),
+    [
+        (parse_evaluate, "--replay f --json g", "--json is given with --replay"),
+        (parse_evaluate, "--replay f --batch-width 64", "--batch-width is given with --replay"),
+        (parse_evaluate, "--replay f --against random", "--against is given with --replay"),
+        (parse_report, "runs/a --game 2", "--game is given without --replay"),
+        (parse_play, "random --text --port 80", "--port is given with --text"),
+    ],
+)
+def test_a_flag_that_would_be_ignored_is_refused(parse, line, words):
+    assert words in error_of(*line.split(), parse=parse)
+
+
+def test_resume_accepts_a_rival_by_the_name_of_its_run(tmp_path):
+    own = with_values(Config(), {"rival.agent": "runs/a/checkpoints/7"})
+    for name in ("runs/a", "runs/a/", "runs/a/checkpoints/7"):
+        asked = ["--resume", "--run-dir", str(tmp_path), "--rival.agent", name]
+        check_overrides(parse_train(asked), own)
+    for name in ("runs/b", "runs/a/checkpoints/8", ""):
+        asked = ["--resume", "--run-dir", str(tmp_path), f"--rival.agent={name}"]
+        with pytest.raises(UserError, match=r"rival\.agent is .* but the run in"):
+            check_overrides(parse_train(asked), own)

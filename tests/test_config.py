@@ -279,3 +279,18 @@ def test_a_config_by_no_ones_name_is_told_the_nearest():
     message = error_of(find_config, "smok")
     assert message.startswith("config 'smok' is no file and no shipped config; allowed: a file, or")
     assert "default" in message and message.endswith("did you mean 'smoke'?")
+
+
+@pytest.mark.parametrize(
+    ("text", "tag"),
+    [
+        ("maybe", "bool"),
+        ("foo", "timestamp"),
+        ('""', "int"),
+        ('""', "float"),
+        ("9:" * 400 + "9", "float"),
+    ],
+)
+def test_a_tag_that_does_not_fit_its_text_is_refused(tmp_path, text, tag):
+    message = error_of(load, tmp_path, f"seed: 1\niterations: !!{tag} {text}")
+    assert "line 2" in message and f"is no {tag}" in message

@@ -185,3 +185,31 @@ def test_the_command_searches_settings_and_says_which_lanes_fail(tmp_path, capsy
 def test_a_mistake_is_told_in_one_line(tmp_path, capsys, flags, message):
     assert run_command(command.main, [str(tmp_path), *flags.split()]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--spread 1e9", "spread is 1000000000.0; allowed: a number above 0, at most 10"),
+        ("--bot balancd", "did you mean 'balanced'?"),
+        ("--mutate learning_rat", "did you mean 'learning_rate'?"),
+        ("--mutate weight_decay --learner.weight-decay 0", "learner.weight_decay is 0"),
+        ("--config exploit", "evaluation.opponents is empty; allowed for a search"),
+        ("--devices gpuu", "did you mean 'gpu'?"),
+    ],
+)
+def test_a_search_that_would_come_to_nothing_is_refused(tmp_path, capsys, flags, message):
+    assert run_command(command.main, [str(tmp_path), *flags.split()]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_a_registry_that_cannot_be_written_is_found_before_the_search(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert run_command(command.main, [str(tmp_path / "file")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_every_round_has_a_seed_of_its_own_that_is_allowed():
+    seeds = {command.seed_of_round(seed, n) for seed in (0, 2**31 - 1) for n in range(3)}
+    assert len(seeds) == 6 and all(0 <= seed < 2**31 for seed in seeds)

@@ -238,3 +238,17 @@ def test_a_limit_above_the_lanes_is_an_error():
     reservoir = with_values(CONFIG, {"learner.accumulation": "reservoir"})
     with pytest.raises(UserError, match="accumulation is reservoir; allowed in a population"):
         train_population([reservoir])
+
+
+@pytest.mark.parametrize(
+    ("vary", "message"),
+    [
+        (["seed=0:" + "9" * 5000], "seed is '0:999.*; allowed: FROM:TO"),
+        (["seed=0:10000", "epsilon=0.1,0.2"], "make 20000 variants; allowed: at most 10000"),
+        (["epsilon=" + "0.1," * 10_000], "epsilon has 10001 values; allowed: at most 10000"),
+        (["learning_rat=1"], "did you mean 'learning_rate'"),
+    ],
+)
+def test_more_variants_than_anyone_trains_are_not_built(vary, message):
+    with pytest.raises(UserError, match=message):
+        expand(CONFIG, vary)

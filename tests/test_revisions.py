@@ -6,6 +6,7 @@ import json
 import pathlib
 import pickle
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -305,5 +306,38 @@ def test_the_command_keeps_what_it_trains_and_activates_the_best_when_asked(
 )
 def test_a_mistake_of_the_command_is_told_in_one_line(tmp_path, capsys, flags, message):
     assert run_command(command.main, [str(tmp_path / "registry"), *flags.split()]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_a_revision_that_is_gone_is_not_put_in_use_and_one_in_use_may_be_gone(registry, policies):
+    names = [register(registry, policy)[0] for policy in policies[:2]]
+    for name in names:
+        registry.activate(name)
+    shutil.rmtree(registry.path / "revisions" / names[0])
+    with pytest.raises(UserError, match="is no revision"):
+        registry.rollback()
+    assert registry.active() == names[1]
+    shutil.rmtree(registry.path / "revisions" / names[1])
+    other, _ = register(registry, policies[2])
+    registry.activate(other)
+    assert registry.active() == other
+
+
+@pytest.mark.parametrize(
+    ("registry", "flags", "message"),
+    [
+        ("file", "", "cannot be written"),
+        ("new", "--activate nobody", "'nobody' is no revision"),
+        ("new", "--config exploit", "evaluation.opponents is empty; allowed for a tournament"),
+    ],
+)
+def test_what_would_be_in_vain_is_found_before_the_training(
+    tmp_path, capsys, monkeypatch, registry, flags, message
+):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(command, "train_population", lambda *_: pytest.fail("it was trained"))
+    argv = [str(tmp_path / registry), "--vary", "seed=0,1", *flags.split()]
+    assert run_command(command.main, argv) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1

@@ -10,11 +10,13 @@ import pytest
 from lostcities_jax.devices import one_process
 from lostcities_jax.errors import UserError
 from lostcities_jax.evaluation.loading import load_policy
+from lostcities_jax.games.kuhn import kuhn
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import make_network
-from lostcities_jax.rivals import as_rival, load_rival
+from lostcities_jax.rivals import as_rival, load_rival, with_pinned_rival
 from lostcities_jax.rules import CARD_PHASE, CLASSIC, MINI
 from lostcities_jax.settings import Config, NetworkConfig, RivalConfig, TraversalConfig
+from lostcities_jax.solvers.feasibility import check_settings
 from lostcities_jax.solvers.seating import make_play
 
 
@@ -77,3 +79,29 @@ def test_the_network_learns_from_its_own_seat_and_the_rival_has_the_other():
         ]
         learned, rival = (rows.action[rows.live] for rows in actions)
         assert (rival >= MINI.hand).all() and (learned < MINI.hand).any()
+
+
+def test_a_rival_is_refused_in_a_game_that_it_does_not_play():
+    config = dataclasses.replace(config_of("balanced"), game="kuhn")
+    with pytest.raises(UserError, match=r"rival\.agent is 'balanced'.*allowed in Kuhn poker: none"):
+        check_settings(config, kuhn())
+
+
+def test_a_new_run_keeps_to_the_newest_checkpoint_of_its_rivals_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for iteration in ("9", "10"):
+        for item in ("policy", "metadata"):
+            (tmp_path / "a/checkpoints" / iteration / item).mkdir(parents=True)
+    for name in ("a", "a/checkpoints", "a/checkpoints/10"):
+        assert with_pinned_rival(config_of(name)).rival.agent == "a/checkpoints/10"
+    whole = with_pinned_rival(config_of(str(tmp_path / "a"))).rival.agent
+    assert whole == str(tmp_path / "a/checkpoints/10")
+    for name in ("balanced", "shipped", ""):
+        assert with_pinned_rival(config_of(name)).rival.agent == name
+    with pytest.raises(UserError, match="'b' is neither a bot nor a checkpoint"):
+        with_pinned_rival(config_of("b"))
+
+
+def test_a_rival_that_cannot_be_looked_for_is_one_line():
+    with pytest.raises(UserError, match=r"agent 'xxx.*cannot be read: File name too long"):
+        load_rival(config_of("x" * 300))

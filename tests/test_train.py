@@ -9,11 +9,14 @@ import jax
 import numpy as np
 import pytest
 
-from lostcities_jax import checkpoint, evaluate, train
+from lostcities_jax import checkpoint, evaluate, run_evaluation, train
 from lostcities_jax.config import load_config, with_values
 from lostcities_jax.errors import run_command
+from lostcities_jax.evaluation.agents import bot_agent
+from lostcities_jax.evaluation.matches import MatchResult
 from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.networks import make_network
+from lostcities_jax.rules import MINI
 from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.settings import Config
 from lostcities_jax.tracking import RunLog, read_metrics
@@ -251,3 +254,23 @@ def test_the_last_evaluation_may_be_without_opponents(tmp_path):
         evaluation = RunEvaluation(config, game, network, log, log.write_file)
         policy = {"policy": network.init(jax.random.key(0))}
         assert evaluation.measure(policy, is_last=True) == {}
+
+
+def test_an_exploiters_gain_is_that_of_its_greedy_play_though_the_sampled_be_better(
+    tmp_path, monkeypatch, capsys
+):
+    blank = {field.name: 0.0 for field in dataclasses.fields(MatchResult)}
+    blank |= {"opponent": "balanced", "games": 4, "score_quantiles": (0.0,) * 5}
+    results = [
+        MatchResult(**blank | {"greedy": greedy, "score_difference": points})
+        for greedy, points in ((True, 1.0), (False, 2.0))
+    ]
+    bot = bot_agent(MINI, "balanced")
+    monkeypatch.setattr(run_evaluation, "evaluate", lambda *_: results)
+    monkeypatch.setattr(run_evaluation, "strategies", lambda *_: {"current": bot})
+    config = with_values(Config(rules=MINI), {"evaluation.opponents": []})
+    game = make_game("lost_cities", MINI)
+    with RunLog(tmp_path) as log:
+        evaluation = RunEvaluation(config, game, None, log, log.write_file, bot)
+        evaluation.measure({}, is_last=True)
+    assert "gains +1.00 ± 0.00 points a game against balanced" in capsys.readouterr().out

@@ -1,11 +1,16 @@
 """The tune command: it finds the fastest setting, and leaves a config that differs in it alone."""
 
+from types import SimpleNamespace
+
+import jax
 import numpy as np
 import pytest
 
-from lostcities_jax import tune
+from lostcities_jax import tune, tuning
+from lostcities_jax.assembly import Assembly
 from lostcities_jax.config import load_config, with_values
 from lostcities_jax.errors import UserError, run_command
+from lostcities_jax.games.kuhn import kuhn
 from lostcities_jax.tuning import Setting, Timing, widths_to_try
 from lostcities_jax.tuning import tune as find
 
@@ -104,3 +109,47 @@ def test_no_more_lanes_than_traversals_are_tried(tmp_path):
     config = load_config(tmp_path / "tiny.yaml")
     assert widths_to_try(config) == [32]
     assert widths_to_try(with_values(config, {"traversal.traversals": 300})) == [32, 64, 128, 256]
+
+
+def test_a_finalist_that_cannot_be_measured_again_is_left_out_and_no_other():
+    def measure(setting, iterations):
+        if setting.width == 32 and iterations > 1:
+            raise UserError("out of memory")
+        return [timed(setting.width)] * iterations
+
+    settings = [Setting(width, "cpu:1") for width in (32, 64, 128)]
+    found = find(settings, measure, 2, lambda _: None)
+    assert [one.setting.width for one in found] == [64, 128, 32]
+    assert found[-1].refusal == "out of memory"
+    with pytest.raises(UserError, match="no setting can be measured: out of memory"):
+        find(settings[:1], measure, 2, lambda _: None)
+
+
+class Solver:
+    """A solver whose iterations end as they are told to."""
+
+    def __init__(self, iterate):
+        self.init, self.close, self.iterate = dict, lambda: None, iterate
+
+
+def broken(*_):
+    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
+
+def too_long(state, iteration, timed):
+    with timed("traversal", ""):
+        pass
+    batch = SimpleNamespace(nodes=np.ones(1), overflows=0, unfinished=3)
+    return state, SimpleNamespace(statistics=[batch])
+
+
+@pytest.mark.parametrize(
+    ("iterate", "message"),
+    [(broken, "out of memory.*lower traversal.batch_width"), (too_long, "too few for 3 of")],
+)
+def test_what_train_would_stop_at_is_no_measurement(iterate, message, tmp_path, monkeypatch):
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    assembled = Assembly(kuhn(), None, None, Solver(iterate))
+    monkeypatch.setattr(tuning, "assemble", lambda *_: assembled)
+    with pytest.raises(UserError, match=message):
+        tuning.measure_setting(load_config(tmp_path / "tiny.yaml"), Setting(8, "cpu:1"), 1)

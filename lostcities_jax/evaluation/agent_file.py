@@ -14,17 +14,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from lostcities_jax import checkpoint
 from lostcities_jax.errors import UserError, shown
+from lostcities_jax.files import replacing
+from lostcities_jax.metadata import Metadata, parse_metadata
 
 SUFFIX = ".npz"
-IN_FOLDER = f"agent{SUFFIX}"  # where a folder stands for the agent file in it
+IN_FOLDER = f"agent{SUFFIX}"  # where the folder of a revision stands for the agent file in it
+RECORD = "revision.json"  # what tells such a folder from that of a run
 SHIPPED = pathlib.Path(__file__).parents[1] / "agents" / f"shipped{SUFFIX}"
 _MAX_BYTES = 2**28  # of all arrays as they are in memory
 _TEXTS = ("metadata", "config")
 
 
-def write(path: pathlib.Path, policy: Any, metadata: checkpoint.Metadata, config: str) -> None:
+def write(path: pathlib.Path, policy: Any, metadata: Metadata, config: str) -> None:
     """Writes an agent file, all or nothing.
 
     Args:
@@ -40,16 +42,14 @@ def write(path: pathlib.Path, policy: Any, metadata: checkpoint.Metadata, config
         raise UserError(f"the file is {shown(str(path))}; allowed: a new one that ends in {SUFFIX}")
     texts = {"metadata": json.dumps(dataclasses.asdict(metadata)), "config": config}
     arrays = {name: np.array(text) for name, text in texts.items()} | by_place(policy)
-    partial = path.with_suffix(".partial")
     try:
-        with open(partial, "wb") as file:
+        with replacing(path) as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
-        partial.replace(path)
     except OSError as error:
         raise UserError(f"{shown(str(path))} cannot be written: {error.strerror}") from error
 
 
-def read_metadata(path: pathlib.Path) -> checkpoint.Metadata:
+def read_metadata(path: pathlib.Path) -> Metadata:
     """Metadata of an agent file.
 
     Raises:
@@ -60,7 +60,7 @@ def read_metadata(path: pathlib.Path) -> checkpoint.Metadata:
         version = record["format_version"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise _damaged(path, error) from error
-    return checkpoint.parse_metadata(record, version, f"agent file {path}")
+    return parse_metadata(record, version, f"agent file {path}")
 
 
 def read_policy(path: pathlib.Path, template: Any) -> Any:

@@ -77,6 +77,21 @@ def load_field(
     return rules, [agent._replace(name=labels.get(agent.name, agent.name)) for agent in agents]
 
 
+def pinned(name: str) -> str:
+    """The name of who is now called so, whoever comes later: a run's newest checkpoint.
+
+    Raises:
+      UserError: for no agent.
+    """
+    if name in BOTS:
+        return name
+    _check_exists(name)
+    if _path(name).suffix == agent_file.SUFFIX:
+        return name
+    inside = checkpoint.resolve(name).relative_to(pathlib.Path(name).absolute())
+    return str(pathlib.Path(name) / inside)
+
+
 def load_game(name: str) -> Game:
     """The game of a checkpoint, from its metadata alone.
 
@@ -152,11 +167,15 @@ def _metadata(name: str) -> checkpoint.Metadata:
 
 
 def _path(name: str) -> pathlib.Path:
-    """The file or folder of a name; that of an agent file for the folder it lies in."""
+    """The file or folder of a name; the agent file in it for the folder of a revision.
+
+    An agent file in another folder, as `export` leaves it in that of a run, stands for itself.
+    """
     if name == _SHIPPED:
         return agent_file.SHIPPED
-    inside = pathlib.Path(name) / agent_file.IN_FOLDER
-    return inside if inside.is_file() else pathlib.Path(name)
+    path = pathlib.Path(name)
+    inside = path / agent_file.IN_FOLDER
+    return inside if inside.is_file() and (path / agent_file.RECORD).is_file() else path
 
 
 def _checkpoints(name: str) -> list[str]:
@@ -172,7 +191,11 @@ def _run_of(path: pathlib.Path) -> pathlib.Path:
 
 
 def _check_exists(name: str) -> None:
-    if not _path(name).exists():
+    try:
+        is_there = _path(name).exists()
+    except OSError as error:  # a name too long to be one, or a folder that is not to be read
+        raise UserError(f"agent {shown(name)} cannot be read: {error.strerror}") from error
+    if not is_there:
         names = [*BOTS, _SHIPPED]
         raise UserError(
             f"{shown(name)} is neither a bot nor a checkpoint; allowed: "

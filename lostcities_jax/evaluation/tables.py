@@ -11,10 +11,10 @@ import rich.console
 import rich.markup
 import rich.table
 
-from lostcities_jax.errors import UserError, shown
 from lostcities_jax.evaluation.exactness import ExactResult
 from lostcities_jax.evaluation.matches import MatchResult
 from lostcities_jax.evaluation.rating import Rating, Standings
+from lostcities_jax.files import write_text
 
 _LEFT = ("opponent", "play")
 _AMPLE = 10_000  # columns
@@ -74,15 +74,20 @@ def print_exact(console: rich.console.Console, game: str, results: Sequence[Exac
 
 
 def write_json(path: pathlib.Path, record: Any) -> None:
-    """Writes plain values to a file.
+    """Writes plain values to a file; NaN and infinity, which JSON has not, are null.
 
     Raises:
       UserError: for a file that cannot be written.
     """
-    try:
-        path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{shown(str(path))} cannot be written: {error.strerror}") from error
+    write_text(path, json.dumps(_finite(record), indent=2, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _print_whole(console: rich.console.Console, table: rich.table.Table) -> None:

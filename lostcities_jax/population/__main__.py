@@ -29,12 +29,13 @@ def main(argv: Sequence[str]) -> int:
     if arguments.rollback:
         print(f"{registry.rollback()} is in use again")
         return 0
+    _check(registry, arguments)
     use_compile_cache()
     select_devices(arguments.settings.devices)
     if arguments.vary:
         _train(registry, arguments)
     wanted = arguments.activate
-    if wanted == BEST or (arguments.tournament and wanted is None):
+    if arguments.plays_tournament:
         standings = play_tournament(
             registry,
             arguments.settings.evaluation,
@@ -48,6 +49,15 @@ def main(argv: Sequence[str]) -> int:
         registry.activate(wanted)
         print(f"{wanted} is in use")
     return 0
+
+
+def _check(registry: Registry, arguments: PopulationArguments) -> None:
+    """Finds before the training what would be in vain after it."""
+    if arguments.activate not in (None, BEST):
+        registry.check_known(arguments.activate)
+    if arguments.vary:
+        registry.check_writable()
+        records.append(registry.path)
 
 
 def _train(registry: Registry, arguments: PopulationArguments) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from lostcities_jax.bots import BOTS
 from lostcities_jax.config import config_keys, find_config, load_config, with_values
 from lostcities_jax.errors import UserError, shown
 from lostcities_jax.flags import help_if_asked, read_flags
@@ -47,6 +48,13 @@ class PopulationArguments:
     rollback: Annotated[bool, _Once] = False
     settings: Annotated[Config, tyro.conf.arg(name="")] = dataclasses.field(default_factory=Config)
 
+    @property
+    def plays_tournament(self) -> bool:
+        """Whether revisions are rated: to say how they do, or to find the best."""
+        if self.rollback:
+            return False
+        return self.activate == BEST or (self.tournament and self.activate is None)
+
 
 def parse_population(argv: Sequence[str], prog: str) -> PopulationArguments:
     """Parse the population command's flags; `--help` prints them and exits with 0.
@@ -75,4 +83,20 @@ def parse_population(argv: Sequence[str], prog: str) -> PopulationArguments:
     base = Config() if path is None else load_config(find_config(path))
     asked["registry"] = pathlib.Path(asked["registry"])
     asked["vary"] = tuple(asked.get("vary", ()))
-    return PopulationArguments(settings=with_values(base, given), **asked)
+    arguments = PopulationArguments(settings=with_values(base, given), **asked)
+    if arguments.plays_tournament:
+        check_opponents(arguments.settings, "a tournament")
+    return arguments
+
+
+def check_opponents(settings: Config, purpose: str) -> None:
+    """Refuses settings without the bots that are to be met after the training.
+
+    Raises:
+      UserError: where evaluation.opponents is empty.
+    """
+    if not settings.evaluation.opponents:
+        raise UserError(
+            f"evaluation.opponents is empty; allowed for {purpose}: one or more of "
+            f"{', '.join(BOTS)}"
+        )

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
+import jax
 import numpy as np
 import tyro
 
@@ -17,11 +18,12 @@ from lostcities_jax.bots import BOTS, BotParams
 from lostcities_jax.compile_cache import use_compile_cache
 from lostcities_jax.config import config_keys, config_value, find_config, load_config, with_values
 from lostcities_jax.devices import select_devices
-from lostcities_jax.errors import UserError, run_command, shown
+from lostcities_jax.errors import UserError, nearest, run_command, shown
 from lostcities_jax.evaluation.agents import bot_agent
 from lostcities_jax.evaluation.matches import play_pair
 from lostcities_jax.flags import help_if_asked, read_flags
 from lostcities_jax.population import records
+from lostcities_jax.population.arguments import check_opponents
 from lostcities_jax.population.bot_lanes import measure_bots, mutate_bot
 from lostcities_jax.population.evolution import Round, Score, evolve, failures_by_lane
 from lostcities_jax.population.revisions import Registry
@@ -32,6 +34,7 @@ from lostcities_jax.settings import Config, Opponent
 
 PROG = "python -m lostcities_jax.population.evolve"
 _T = TypeVar("_T")
+_MOST_SPREAD = 10.0  # from here on hardly any mutation of a setting is allowed
 _NUMBERS = tuple(key for key in IN_LANES if config_keys()[key] is float)
 
 
@@ -94,10 +97,13 @@ def parse_evolve(argv: Sequence[str], prog: str) -> EvolveArguments:
         if type(value) is not int or value < 1:
             raise UserError(f"{key} is {shown(value)}; allowed: a whole number from 1")
     spread = asked.get("spread", 1.0)
-    if isinstance(spread, bool | str) or not 0 < spread < math.inf:
-        raise UserError(f"spread is {shown(spread)}; allowed: a number above 0")
-    if asked.get("bot", "random") not in BOTS:
-        raise UserError(f"bot is {shown(asked['bot'])}; allowed: {', '.join(BOTS)}")
+    if isinstance(spread, bool | str) or not 0 < spread <= _MOST_SPREAD:
+        raise UserError(
+            f"spread is {shown(spread)}; allowed: a number above 0, at most {_MOST_SPREAD:g}"
+        )
+    bot = asked.get("bot", "random")
+    if bot not in BOTS:
+        raise UserError(f"bot is {shown(bot)}; allowed: {', '.join(BOTS)}{nearest(bot, BOTS)}")
     if "registry" not in asked:
         raise UserError("the value of REGISTRY is missing; allowed: a folder")
     asked["mutate"] = tuple(full_key(name) for name in asked.get("mutate", ()))
@@ -107,7 +113,12 @@ def parse_evolve(argv: Sequence[str], prog: str) -> EvolveArguments:
     path = asked.pop("config", None)
     base = Config() if path is None else load_config(find_config(path))
     asked["registry"] = pathlib.Path(asked["registry"])
-    return EvolveArguments(settings=with_values(base, given), **asked)
+    arguments = EvolveArguments(settings=with_values(base, given), **asked)
+    check_opponents(arguments.settings, "a search")
+    for key in arguments.mutate:
+        if config_value(arguments.settings, key) == 0:
+            raise UserError(f"{key} is 0, which no factor changes; allowed to mutate: above 0")
+    return arguments
 
 
 def main(argv: Sequence[str]) -> int:
@@ -115,6 +126,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parse_evolve(argv, prog=PROG)
     if arguments.settings.game != "lost_cities":
         raise UserError(f"game is {arguments.settings.game}; allowed: lost_cities, as bots play it")
+    records.append(arguments.registry)  # found out now, and not after the first round
     use_compile_cache()
     select_devices(arguments.settings.devices)
     if arguments.mutate:
@@ -134,7 +146,7 @@ def _evolve_bot(arguments: EvolveArguments) -> None:
             settings.evaluation.opponents,
             settings.evaluation.games,
             settings.traversal.batch_width,
-            settings.seed + number,
+            seed_of_round(settings.seed, number),
         )
 
     def plain(bot: BotParams) -> dict[str, float]:
@@ -167,7 +179,9 @@ def _evolve_networks(arguments: EvolveArguments) -> None:
             )
         return [
             failures.get(config)
-            or measure_revision(registry, trained[config], settings, settings.seed + number)
+            or measure_revision(
+                registry, trained[config], settings, seed_of_round(settings.seed, number)
+            )
             for config in (one.config for one in candidates)
         ]
 
@@ -190,6 +204,12 @@ def mutate_config(
         pairs = zip(keys, factors, strict=True)
         with contextlib.suppress(UserError):
             return with_values(config, {key: config_value(config, key) * f for key, f in pairs})
+
+
+def seed_of_round(seed: int, number: int) -> int:
+    """The seed of a round's deals: of its own, whatever the search's, and allowed as that is."""
+    key = jax.random.fold_in(jax.random.key(seed), number)
+    return int(jax.random.randint(key, (), 0, 2**31 - 1))
 
 
 def measure_revision(registry: Registry, name: str, settings: Config, seed: int) -> Score:

@@ -24,18 +24,18 @@ from typing import Any
 
 import numpy as np
 
-from lostcities_jax.checkpoint import Metadata
 from lostcities_jax.config import dump_config
 from lostcities_jax.errors import UserError, nearest, shown
 from lostcities_jax.evaluation import agent_file
 from lostcities_jax.evaluation.agents import Agent, Mixture
 from lostcities_jax.evaluation.loading import agent_of, load_checkpoint
+from lostcities_jax.metadata import Metadata
 from lostcities_jax.settings import Config
 
 REVISIONS = "revisions"
 HISTORY = 100  # revisions in use before this one that can be gone back to
 _ACTIVE, _LOCK, _PARTIAL = "active.json", "lock", ".partial"
-_AGENT, _CONFIG, _RECORD = agent_file.IN_FOLDER, "config.yaml", "revision.json"
+_AGENT, _CONFIG, _RECORD = agent_file.IN_FOLDER, "config.yaml", agent_file.RECORD
 _ID = re.compile(r"[0-9a-f]{16}")
 
 
@@ -141,6 +141,15 @@ class Registry:
         metrics, parent = record["metrics"], record["parent"]
         return Revision(revision, policy, metadata, config, metrics, parent, folder)
 
+    def check_known(self, revision: str) -> None:
+        """Raises UserError for an id that is not there."""
+        self._folder(revision)
+
+    def check_writable(self) -> None:
+        """Makes the folders; raises UserError where they cannot be written."""
+        with self._writing():
+            pass
+
     def active(self) -> str | None:
         """Id of the revision in use; None before the first was activated."""
         history = self._history()
@@ -153,7 +162,7 @@ class Registry:
           UserError: for an id that is not there, a revision in use that is pinned, or a folder
             that cannot be written.
         """
-        self._folder(revision)
+        self.check_known(revision)
         self._switch(lambda history: [*history, revision])
 
     def rollback(self) -> str:
@@ -190,10 +199,15 @@ class Registry:
                     return
 
     def _switch(self, change: Callable[[list[str]], list[str]]) -> str:
-        """Replaces the file that says what is in use; returns the id it names then."""
+        """Replaces the file that says what is in use; returns the id it names then.
+
+        What was in use may be gone, but not what is to be.
+        """
         with self._writing(), contextlib.ExitStack() as pin:
             history = self._history()
-            if history:
+            changed = change(history)[-HISTORY - 1 :]
+            self._folder(changed[-1])
+            if history and history[-1] in self.ids():
                 try:
                     lock = _locked(self._folder(history[-1]), fcntl.LOCK_EX | fcntl.LOCK_NB)
                     pin.enter_context(lock)
@@ -202,7 +216,6 @@ class Registry:
                         f"revision {history[-1]} is in use by an evaluation in flight; allowed: "
                         f"another one once that is over"
                     ) from error
-            changed = change(history)[-HISTORY - 1 :]
             record = {"active": changed[-1], "before": changed[:-1]}
             partial = self.path / f"{_ACTIVE}{_PARTIAL}"
             partial.write_text(json.dumps(record), encoding="utf-8")

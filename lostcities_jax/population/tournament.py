@@ -32,7 +32,7 @@ def play_tournament(
       UserError: for fewer than two players, or revisions of other games or rules.
     """
     with contextlib.ExitStack() as in_flight:
-        if registry.active() is not None:
+        if registry.active() in registry.ids():  # its folder may be gone
             in_flight.enter_context(registry.pinned())
         revisions = [registry.load(name) for name in registry.ids()]
         if not revisions:

@@ -18,7 +18,7 @@ from lostcities_jax.rivals import as_rival, load_rival
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.catalogue import make_solver, plays_itself
 from lostcities_jax.solvers.feasibility import USABLE, check_feasible, check_settings
-from lostcities_jax.training import check_room
+from lostcities_jax.solvers.scheduling import check_room
 
 
 def train_population(

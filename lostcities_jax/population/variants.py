@@ -7,6 +7,7 @@ each of which is compiled and run in turn.
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -36,7 +37,8 @@ IN_LANES = (  # settings that may differ between the lanes of one program
     "utility.win",
 )
 _NOT_TRAINING = ("devices", "evaluation.", "checkpoint.")  # do not decide what is learned
-_MOST_VALUES = 10_000  # of one setting
+_MOST = 10_000  # values of one setting, and variants
+_MOST_DIGITS = 10  # more than any whole number that is allowed has
 
 
 class Group(NamedTuple):
@@ -60,8 +62,8 @@ def expand(config: Config, vary: Sequence[str]) -> list[Config]:
         may be left out where the name is unique.
 
     Raises:
-      UserError: for a text that is none of these, an unknown setting or one given twice, or a
-        value that is not allowed or there twice.
+      UserError: for a text that is none of these, an unknown setting or one given twice, a
+        value that is not allowed or there twice, or more than 10,000 variants.
     """
     axes: dict[str, list[Any]] = {}
     for text in vary:
@@ -72,6 +74,9 @@ def expand(config: Config, vary: Sequence[str]) -> list[Config]:
         if key in axes:
             raise UserError(f"{key} varies twice; allowed: all its values after one =")
         axes[key] = _values(key, values)
+    count = math.prod(len(values) for values in axes.values())
+    if count > _MOST:
+        raise UserError(f"the values of vary make {count} variants; allowed: at most {_MOST}")
     return [
         with_values(config, dict(zip(axes, combination, strict=True)))
         for combination in itertools.product(*axes.values())
@@ -90,9 +95,10 @@ def full_key(name: str) -> str:
     if len(found) > 1:
         raise UserError(f"{shown(name)} may be {', '.join(found)}; allowed: one of these")
     if not found:
+        names = keys if "." in name else [key.rpartition(".")[2] for key in keys]
         raise UserError(
             f"{shown(name)} is no setting of training; allowed: those of "
-            f"--help{nearest(name, keys)}"
+            f"--help{nearest(name, names)}"
         )
     return found[0]
 
@@ -133,15 +139,18 @@ def _shared(variant: Config) -> Config:
 def _values(key: str, text: str) -> list[Any]:
     first, colon, last = (part.strip() for part in text.partition(":"))
     if colon:
-        if not (first.isdecimal() and last.isdecimal() and int(last) - int(first) > 0):
+        ends = [int(end) for end in (first, last) if end.isdecimal() and len(end) <= _MOST_DIGITS]
+        if len(ends) < 2 or ends[0] >= ends[1]:
             raise UserError(
                 f"{key} is {shown(text)}; allowed: FROM:TO of whole numbers, the second larger"
             )
-        if int(last) - int(first) > _MOST_VALUES:
-            raise UserError(f"{key} is {shown(text)}; allowed: at most {_MOST_VALUES} values")
-        return list(range(int(first), int(last)))
+        if ends[1] - ends[0] > _MOST:
+            raise UserError(f"{key} is {shown(text)}; allowed: at most {_MOST} values")
+        return list(range(*ends))
     is_text = config_keys()[key] not in (int, float, bool)
     parts = [part.strip() for part in text.split(",")]
+    if len(parts) > _MOST:
+        raise UserError(f"{key} has {len(parts)} values; allowed: at most {_MOST}")
     values = parts if is_text else [parse_scalar(part) for part in parts]
     for place, value in enumerate(values):
         if value in values[:place]:

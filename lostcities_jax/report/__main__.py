@@ -1,11 +1,11 @@
 """`python -m lostcities_jax.report`: runs as curves on one page, or a game to flip through."""
 
-import pathlib
 import sys
 from collections.abc import Sequence
 
 from lostcities_jax.cli import ReportArguments, parse_report
-from lostcities_jax.errors import UserError, run_command, shown
+from lostcities_jax.errors import UserError, run_command
+from lostcities_jax.files import write_text
 from lostcities_jax.recording import ReplayError
 from lostcities_jax.replay import read_game
 from lostcities_jax.report.flip import game_page
@@ -17,7 +17,7 @@ PROG = "python -m lostcities_jax.report"
 def main(argv: Sequence[str]) -> int:
     """Runs the command; raises UserError for whatever the user can mend."""
     arguments = parse_report(argv, prog=PROG)
-    _write(arguments.out, _page(arguments))
+    write_text(arguments.out, _page(arguments))
     print(f"wrote {arguments.out}")
     return 0
 
@@ -35,17 +35,6 @@ def _page(arguments: ReportArguments) -> str:
             raise
         raise UserError("curves need matplotlib: pip install 'lostcities_jax[report]'") from None
     return runs_page(read_runs(arguments.runs))
-
-
-def _write(path: pathlib.Path, page: str) -> None:
-    """Writes the whole page or nothing."""
-    partial = path.with_name(path.name + ".tmp")
-    try:
-        partial.write_text(page, encoding="utf-8")
-        partial.replace(path)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{shown(str(path))} cannot be written: {reason}") from error
 
 
 if __name__ == "__main__":

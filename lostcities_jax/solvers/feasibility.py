@@ -29,6 +29,11 @@ def check_settings(config: Config, game: Game) -> None:
       UserError: names the setting and what is allowed.
     """
     sizes = config.traversal
+    if config.rival.agent and game.rules is None:
+        raise UserError(
+            f"rival.agent is {shown(config.rival.agent)}, which plays Lost Cities alone; "
+            f"allowed in {game.name}: none"
+        )
     if plays_itself(config):
         _check_self_play(config)
     elif config.rival.agent:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lostcities_jax.devices import Machine
+from lostcities_jax.errors import UserError
 from lostcities_jax.games.game import Game
 from lostcities_jax.memory import clear
 from lostcities_jax.networks import Network, make_network
@@ -85,6 +86,21 @@ def traversal_plan(config: Config, game: Game) -> Plan:
         stack_levels=sizes.stack_levels,
         tape_cycles=sizes.tape_cycles,
     )
+
+
+def check_room(config: Config, game: Game, batch: Statistics, iteration: int) -> None:
+    """Raises UserError where the tape or the stack was too short for a batch."""
+    plan = traversal_plan(config, game)
+    if batch.overflows:
+        raise UserError(
+            f"traversal.stack_levels is {plan.levels(game)}, too few for {batch.overflows} "
+            f"decisions of iteration {iteration}; allowed: more, or 0 for as many as needed"
+        )
+    if batch.unfinished:
+        raise UserError(
+            f"traversal.tape_cycles is {plan.cycles(game)}, too few for {batch.unfinished} of "
+            f"{plan.quota} traversals of iteration {iteration}; allowed: more"
+        )
 
 
 def _lockstep(config: Config, game: Game, network: Network, machine: Machine) -> Scheduler:
