@@ -276,7 +276,7 @@ class EvaluationConfig:
       opponents: rule-based players to meet.
     """
 
-    every: CountOrZero = 55
+    every: CountOrZero = 45
     games: Games = 1000
     opponents: tuple[Opponent, ...] = typing.get_args(Opponent)
 
@@ -317,7 +317,7 @@ class CheckpointConfig:
       keep: newest checkpoints to keep.
     """
 
-    every: Count = 55
+    every: Count = 45
     keep: Count = 2
 
 
@@ -357,7 +357,7 @@ class Config:
     """
 
     seed: Seed = 0
-    iterations: Count = 110
+    iterations: Count = 90
     devices: Devices = "auto"
     solver: Literal["deep_cfr", "policy_gradient"] = "deep_cfr"
     game: Literal["lost_cities", "kuhn", "leduc"] = "lost_cities"
