@@ -1,8 +1,9 @@
 """`python -m benchmarks.ablation`: what each choice of a solver buys in the same time.
 
-Every variant is the default configuration with a few other settings, trained by the train command
-for as many minutes as every other, compiling included, at a constant learning rate, since nobody
-knows beforehand how many iterations there will be. Then its strategies meet three bots.
+Every variant is the default configuration or that of the other solver, with a few other settings,
+trained by the train command for as many minutes as every other, compiling included, at a constant
+learning rate, since nobody knows beforehand how many iterations there will be. Then its strategies
+meet three bots.
 """
 
 import dataclasses
@@ -27,14 +28,7 @@ from lostcities_jax.tracking import read_metrics
 
 NAME = "ablation"
 _RESERVOIR = {"learner.accumulation": "reservoir", "learner.target_scale": 30.0}
-_GRADIENT = {  # as in configs/policy_gradient.yaml
-    "solver": "policy_gradient",
-    "critic.trace": 0.95,
-    "critic.steps": 120,
-    "gradient.steps": 150,
-    "learner.batch_size": 1024,
-    "learner.learning_rate": 1e-3,
-}
+_GRADIENT = {"config": "policy_gradient"}
 _LEAGUE = {"traversal.opponent": "league", "snapshots.every": 5}
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},

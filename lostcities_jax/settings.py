@@ -22,18 +22,7 @@ Weight = Annotated[float, Field(ge=0, le=1e6)]
 Opponent = Literal[
     "random", "discard-only", "cautious", "balanced", "aggressive", "noisy", "expert"
 ]
-TraversalOpponent = Literal[
-    "current",
-    "average",
-    "league",
-    "random",
-    "discard-only",
-    "cautious",
-    "balanced",
-    "aggressive",
-    "noisy",
-    "expert",
-]
+TraversalOpponent = Literal["current", "average", "league", Opponent]
 
 
 @dataclasses.dataclass(frozen=True)
