@@ -24,7 +24,6 @@ WEIGHTINGS = ("none", "lcfr", "dcfr")
 DCFR_ALPHA = 1.5  # discount exponent of regrets (Brown and Sandholm 2019, section 4)
 DCFR_GAMMA = 2.0  # exponent of the average strategy's weights
 _MUON_STEP = 3.0  # root mean square of Muon's step, in learning rates
-_BLOCK_ROWS = 4096  # of a memory at a time, where all of it is evaluated
 
 
 class LearnerState(NamedTuple):
@@ -141,6 +140,7 @@ def bootstrap(
     memory: Memory,
     share: jax.Array,
     target_scale: float,
+    block_rows: int,
 ) -> Memory:
     """Turns the regrets of the newest iteration into averages that lean on the network's own.
 
@@ -156,9 +156,11 @@ def bootstrap(
       memory: regrets of the newest iteration, in points.
       share: weight of the newest iteration. float32[].
       target_scale: points that an output of 1 means; static.
+      block_rows: samples evaluated at a time; static. On a CPU those that fit into a core's cache
+        take half the time of thousands.
     """
     capacity = memory.capacity
-    rows = min(_BLOCK_ROWS, capacity)
+    rows = min(block_rows, capacity)
 
     def write(index: jax.Array, targets: jax.Array) -> jax.Array:
         # The last block is moved back to lie inside; what it has in common is written twice.

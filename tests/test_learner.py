@@ -132,7 +132,7 @@ def test_bootstrapped_regrets_average_the_newest_with_the_positive_part_of_the_n
     params["card_head"]["bias"] = jnp.asarray(own, jnp.float32)
     newest = np.array([[10.0, -10, 0, 5], [1, 2, 3, 4]])
     reservoir = filled_memory(np.tile(newest, (3, 1)), [1] * 6)
-    mixed = bootstrap(GAME, NETWORK, params, reservoir, jnp.float32(0.25), 10.0)
+    mixed = bootstrap(GAME, NETWORK, params, reservoir, jnp.float32(0.25), 10.0, block_rows=4)
     expected = 0.75 * 10 * np.maximum(own, 0) + 0.25 * newest
     np.testing.assert_allclose(mixed.samples.target, np.tile(expected, (3, 1)), rtol=1e-5)
     np.testing.assert_array_equal(mixed.samples.info, reservoir.samples.info)

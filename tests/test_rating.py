@@ -28,7 +28,8 @@ from lostcities_jax.evaluation.rating import rate as rate_meetings
 from lostcities_jax.evaluation.tables import print_cross, print_ratings
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import make_network
-from lostcities_jax.rules import MINI, Rules
+from lostcities_jax.rollout import most_probable
+from lostcities_jax.rules import CLASSIC, DRAW_PHASE, MINI, Rules
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -263,6 +264,32 @@ def test_the_games_of_a_pair_add_up_to_what_a_match_reports(bots):
     assert match.opened == games.opened.mean()
     assert match.play_rate == games.plays.sum() / games.own_turns.sum()
     assert match.pile_draw_rate == games.pile_draws.sum() / games.own_turns.sum()
+
+
+def prefers_piles(params, info, legal, head):
+    """Discards its first card and takes from the first pile it may, somewhat more likely than
+    the deck."""
+    del params, info
+    first = 1 if head == DRAW_PHASE else CLASSIC.hand
+    weight = np.zeros(legal.shape[-1], np.float32)
+    weight[first:] = 10.0 ** -np.arange(legal.shape[-1] - first)
+    weight = jnp.where(legal, weight[None], 0.0)
+    if head == DRAW_PHASE:
+        weight = weight.at[:, 0].set(0.9 * weight.max(-1) + 1e-6)
+    return weight / weight.sum(-1, keepdims=True)
+
+
+def test_greedy_players_sample_before_going_in_circles_takes_them_to_the_turn_limit():
+    rules = dataclasses.replace(CLASSIC, max_turns=400)
+    agent = Agent("circling", prefers_piles, (None, None))
+    stubborn = agent._replace(policy=lambda *args: most_probable(prefers_piles(*args)))
+    always, until_long = (
+        play_games(rules, one, one, 40, 20, 0, (greedy, greedy))
+        for one, greedy in ((stubborn, False), (agent, True))
+    )
+    assert always.is_timeout.mean() > 0.9
+    assert until_long.is_timeout.mean() < 0.1
+    assert until_long.turns.min() > 3 * rules.deck_after_deal
 
 
 def test_more_agents_of_the_same_functions_are_not_compiled_again():

@@ -67,6 +67,8 @@ class Game(NamedTuple):
         that nobody needs to ask `is_turn`.
       all_deals: `() -> Deals`; None where there are too many to list.
       rules: the rule set of a game of Lost Cities; None for other games.
+      long_cycles: cycles after which players who always do the same are likely to go in circles;
+        None where they cannot.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Game(NamedTuple):
     in_step: bool = False
     all_deals: Callable[[], Deals] | None = None
     rules: Rules | None = None
+    long_cycles: int | None = None
 
     @property
     def max_actions(self) -> int:

@@ -16,6 +16,7 @@ from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, NUM_PLAYERS, Rules
 from lostcities_jax.state import State, deal, deal_from_deck
 
 _LISTED_CARDS = 7  # decks with more have too many orders to list
+_LONG_GAME = 3  # decks of turns: two draws of three came from piles
 
 
 @functools.cache
@@ -80,6 +81,7 @@ def lost_cities(rules: Rules) -> Game:
         in_step=True,
         all_deals=functools.partial(_all_deals, rules) if _can_list(rules) else None,
         rules=rules,
+        long_cycles=_LONG_GAME * rules.deck_after_deal // NUM_PLAYERS,
     )
 
 

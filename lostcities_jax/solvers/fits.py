@@ -55,11 +55,12 @@ def policy_fit(config: Config, game: Game, network: Network, machine: Machine) -
         return _compiled(machine, learner, lambda _: _newest(config))
     steps, scale = config.learner.advantage_steps, config.learner.target_scale
     learner = _learner(config, game, network, machine, squared_error, steps, scale)
+    rows = own_share(machine, config.learner.batch_size)
 
     def fit(
         state: LearnerState, samples: Memory, share: jax.Array, key: jax.Array
     ) -> tuple[LearnerState, jax.Array]:
-        samples = bootstrap(game, network, state.params, samples, share, scale)
+        samples = bootstrap(game, network, state.params, samples, share, scale, rows)
         return learner.fit(state, samples, _newest(config), key)
 
     def share(iteration: int) -> jax.Array:
