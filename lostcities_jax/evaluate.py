@@ -13,7 +13,7 @@ from lostcities_jax.bots import BOTS
 from lostcities_jax.cli import EvaluateArguments, parse_evaluate
 from lostcities_jax.compile_cache import use_compile_cache
 from lostcities_jax.compile_clock import CompileClock
-from lostcities_jax.devices import select_devices
+from lostcities_jax.devices import out_of_memory_named, select_devices
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.evaluation.agents import Agent, Mixture
 from lostcities_jax.evaluation.exactness import exact_result
@@ -81,6 +81,7 @@ def _exact(game: Game, agent: Agent | Mixture) -> dict[str, Any]:
     return dataclasses.asdict(result)
 
 
+@out_of_memory_named("--batch-width or --games")
 def _play(arguments: EvaluateArguments) -> list[dict[str, Any]]:
     assert arguments.agent is not None
     use_compile_cache()

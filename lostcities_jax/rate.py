@@ -8,7 +8,7 @@ import rich.console
 
 from lostcities_jax.cli import RateArguments, parse_rate
 from lostcities_jax.compile_cache import use_compile_cache
-from lostcities_jax.devices import select_devices
+from lostcities_jax.devices import out_of_memory_named, select_devices
 from lostcities_jax.errors import run_command
 from lostcities_jax.evaluation.loading import load_field
 from lostcities_jax.evaluation.rating import Standings, play_round_robin, rate
@@ -31,6 +31,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+@out_of_memory_named("--batch-width or --games")
 def _play(arguments: RateArguments) -> Standings:
     use_compile_cache()
     select_devices(arguments.devices)

@@ -13,7 +13,7 @@ import pytest
 from fault_helpers import no_file_longer_than
 
 from benchmarks import faults
-from lostcities_jax import checkpoint, run_folder, run_state, train
+from lostcities_jax import checkpoint, evaluate, run_folder, run_state, train
 from lostcities_jax.config import load_config
 from lostcities_jax.devices import out_of_memory_named
 from lostcities_jax.errors import UserError, run_command
@@ -276,6 +276,12 @@ def test_a_device_out_of_memory_is_one_line_that_names_what_to_lower(run, capsys
     error = resume(run, capsys, code=2)
     assert "out of memory" in error and "lower traversal.batch_width" in error
     assert checkpoint.latest(run / "checkpoints") == 3
+
+
+def test_matches_out_of_memory_are_one_line_that_names_what_to_lower(capsys, monkeypatch):
+    monkeypatch.setattr(evaluate, "load_agents", too_much)
+    assert run_command(evaluate.main, ["balanced", "--against", "random"]) == 2
+    assert "lower --batch-width or --games" in capsys.readouterr().err
 
 
 def test_only_a_lack_of_memory_is_taken_for_one():

@@ -7,7 +7,7 @@ from typing import Any
 import rich.console
 
 from lostcities_jax.compile_cache import use_compile_cache
-from lostcities_jax.devices import select_devices
+from lostcities_jax.devices import out_of_memory_named, select_devices
 from lostcities_jax.errors import run_command
 from lostcities_jax.evaluation.tables import print_ratings
 from lostcities_jax.population import records
@@ -79,7 +79,8 @@ def _train(registry: Registry, arguments: PopulationArguments) -> None:
     def note(batch: Batch) -> None:
         records.append(registry.path, records.batch_record(batch))
 
-    train_population(variants, arguments.limit, arguments.retries, keep, note, _say)
+    with out_of_memory_named("--limit, traversal.batch_width or memory.strategy_capacity"):
+        train_population(variants, arguments.limit, arguments.retries, keep, note, _say)
     counts = ", ".join(f"{ends.count(end)} {end}" for end in records.ENDS)
     print(f"{len(variants)} lanes: {counts}; records in {registry.path / records.FILE}")
 
