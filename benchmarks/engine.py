@@ -5,12 +5,12 @@ encoding moves bytes more than it computes, so it is compared with plain copies.
 """
 
 import dataclasses
-import functools
 import sys
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
 
 from benchmarks.fixtures import positions
 from benchmarks.harness import (
@@ -40,11 +40,11 @@ NAME = "engine"
 @checked
 @dataclasses.dataclass(frozen=True)
 class Flags:
-    """Half-steps per second of random games, and rows per second of encoding, on one device.
+    """Half-steps per second of random games, on one device and on all; rows per second of encoding.
 
     Attributes:
       rules: rules of the game.
-      width: lanes.
+      width: lanes of a device.
       games_per_lane: games of a run for each lane.
       encodings: batches encoded in a run.
       repeats: timed runs of each part.
@@ -67,30 +67,44 @@ def main(argv: Sequence[str]) -> None:
     """Runs the command; raises UserError for whatever the user can mend."""
     flags = parse_flags(Flags, argv, NAME)
     rules = PRESETS[flags.rules]
-    limit = copy_limit(device_meshes(()))
+    meshes = device_meshes(())
+    limit = copy_limit(meshes)
     report = Report(NAME, f"engine and encoding, {flags.rules} rules", flags, argv)
-    limit.measure()
-    report.add(_random_games(rules, flags))
+    for mesh in meshes:
+        limit.measure()
+        report.add(_random_games(rules, flags, mesh))
     limit.measure()
     report.add(dataclasses.replace(_encoding(rules, flags), limit=limit))
     limit.measure()
     report.finish()
 
 
-def _random_games(rules: Rules, flags: Flags) -> Measurement:
+def _random_games(rules: Rules, flags: Flags, mesh: Mesh) -> Measurement:
     game = lost_cities(rules)
+    games = flags.width * flags.games_per_lane
     match = Match(
         policies=(_uniform_policy, _uniform_policy),
         width=flags.width,
-        games=flags.width * flags.games_per_lane,
+        games=games,
         is_marked=lambda head, action: action > 0,
+    )
+    part = "random games" if mesh.size == 1 else f"random games, {mesh.size} devices"
+    (axis,) = mesh.axis_names
+
+    def on_device(players: tuple[Player, Player], key: jax.Array) -> Played:
+        return play_match(game, match, players, key, games * jax.lax.axis_index(axis))
+
+    play = jax.shard_map(
+        on_device,
+        mesh=mesh,
+        in_specs=PartitionSpec(),
+        out_specs=PartitionSpec(axis),
+        check_vma=False,
     )
     players = (Player(None, jnp.asarray(False)), Player(None, jnp.asarray(False)))
     key = jax.random.key(flags.seed)
     keys = [jax.random.fold_in(key, repeat) for repeat in range(flags.repeats + 1)]
-    compiled, compile_seconds = compile_ahead(
-        functools.partial(play_match, game, match), players, keys[0]
-    )
+    compiled, compile_seconds = compile_ahead(play, players, keys[0])
 
     def half_steps(played: Played) -> float:
         return 2.0 * float(played.final.turn.astype(jnp.int32).sum())
@@ -99,7 +113,7 @@ def _random_games(rules: Rules, flags: Flags) -> Measurement:
         lambda repeat: compiled(players, keys[repeat]), half_steps, flags.repeats, flags.seconds
     )
     return Measurement(
-        settings={"part": "random games", "width": flags.width},
+        settings={"part": part, "width": flags.width, "devices": mesh.size},
         unit="half-steps/s",
         rates=rates,
         compile_seconds=compile_seconds,
