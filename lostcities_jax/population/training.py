@@ -1,23 +1,22 @@
 """Training of a population: batches of lanes in flight, each of which succeeds or fails alone."""
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
 import jax
 from jax.sharding import Mesh
 
+from lostcities_jax.assembly import assemble
 from lostcities_jax.devices import memory_limit_bytes, one_process, select_devices
 from lostcities_jax.errors import UserError
 from lostcities_jax.games.catalogue import make_game
-from lostcities_jax.networks import make_network
 from lostcities_jax.population.flight import RATE, RETRIES, Batch, Crew, Outcome, Run, fly, turn_of
 from lostcities_jax.population.lanes import make_lanes
 from lostcities_jax.population.variants import IN_LANES, Group, differences, group
-from lostcities_jax.rivals import as_rival, load_rival
+from lostcities_jax.rivals import as_rival
 from lostcities_jax.settings import Config
-from lostcities_jax.solvers.catalogue import make_solver, plays_itself
-from lostcities_jax.solvers.feasibility import USABLE, check_feasible, check_settings
+from lostcities_jax.solvers.catalogue import plays_itself
+from lostcities_jax.solvers.feasibility import USABLE, check_settings
 from lostcities_jax.solvers.scheduling import check_room
 
 
@@ -87,13 +86,9 @@ def _check(variants: Sequence[Config], limit: int | None) -> None:
 def _crew(shared: Group, variants: Sequence[Config], width: int, mesh: Mesh) -> Crew:
     """Builds what trains a group, up to `width` lanes at a time."""
     config = shared.config
-    game = make_game(config.game, config.rules)
-    network = make_network(game, **dataclasses.asdict(config.network))
-    rival = load_rival(config)
     devices = mesh.devices.flat[: min(mesh.size, width)]
     mesh = Mesh(devices, mesh.axis_names)
-    check_feasible(config, game, one_process(Mesh(devices[:1], mesh.axis_names)))
-    solver = make_solver(config, game, network, one_process(mesh))
+    game, network, rival, solver = assemble(config, one_process(Mesh(devices[:1], mesh.axis_names)))
     varied = {*differences([variants[member] for member in shared.members])} & {*IN_LANES}
     crew = Crew(
         lanes=make_lanes(config, game, network, mesh, rival and as_rival(rival)),
