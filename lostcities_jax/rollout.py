@@ -29,7 +29,8 @@ class Player(NamedTuple):
 
     Attributes:
       params: what the policy function takes.
-      greedy: take the most probable action instead of a sampled one. bool[] or bool[B].
+      greedy: take the most probable action instead of a sampled one; in `play_match`, until
+        `Game.long_cycles`. bool[] or bool[B].
     """
 
     params: Any
