@@ -16,7 +16,7 @@ import numpy as np
 from lostcities_jax.arrays import along_last
 from lostcities_jax.errors import UserError
 from lostcities_jax.features import Features, encode
-from lostcities_jax.games.game import Game
+from lostcities_jax.games.game import Game, all_legal
 from lostcities_jax.info_state import unpack
 from lostcities_jax.rules import Rules
 
@@ -29,11 +29,13 @@ class Network(NamedTuple):
       apply: `(params, packed uint8[B, I], head) -> float32[B, A]` with the actions of
         `head` (static): in Lost Cities 2H card actions or 1 + C draws.
       apply_heads: `(params, packed) -> (head 0, head 1, ...)`, all for every row.
+      considered: the game's: which legal actions a policy of this network chooses among.
     """
 
     init: Callable[[jax.Array], Any]
     apply: Callable[..., jax.Array]
     apply_heads: Callable[..., tuple[jax.Array, ...]]
+    considered: Callable[[jax.Array, jax.Array, int], jax.Array] = all_legal
 
 
 class Mlp(nn.Module):
@@ -142,7 +144,7 @@ def make_network(
     def apply(params: Any, packed: jax.Array, head: int) -> jax.Array:
         return apply_heads(params, packed)[head]
 
-    return Network(init, apply, apply_heads)
+    return Network(init, apply, apply_heads, game.considered)
 
 
 def _by_slot(rules: Rules, by_type: jax.Array, slots: jax.Array) -> jax.Array:

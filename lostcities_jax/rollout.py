@@ -29,8 +29,7 @@ class Player(NamedTuple):
 
     Attributes:
       params: what the policy function takes.
-      greedy: take the most probable action instead of a sampled one; in `play_match`, until
-        `Game.long_cycles`. bool[] or bool[B].
+      greedy: take the most probable action instead of a sampled one. bool[] or bool[B].
     """
 
     params: Any
@@ -90,8 +89,8 @@ def play_match(
 
         def decide(decision: Decision) -> tuple[jax.Array, jax.Array]:
             phase = game.phases[decision.phase]
-            player = _out_of_circles(game, players[phase.player], before.cycle)
-            action = act(match.policies[phase.player], player, decision, phase.head)
+            policy, player = match.policies[phase.player], players[phase.player]
+            action = act(policy, player, decision, phase.head)
             return action, decision.live & match.is_marked(phase.head, action)
 
         keys = episode_keys(key, first + before.episode)
@@ -119,16 +118,6 @@ def act(policy: Policy, player: Player, decision: Decision, head: int) -> jax.Ar
     greedy = jnp.broadcast_to(player.greedy, decision.live.shape)
     played = jnp.where(greedy[:, None], most_probable(probabilities), probabilities)
     return sample_action(played, decision.uniform)
-
-
-def _out_of_circles(game: Game, player: Player, cycle: jax.Array) -> Player:
-    """The player, who samples from `game.long_cycles` on.
-
-    Two who always do the same may hand each other the same cards until the turn limit.
-    """
-    if game.long_cycles is None:
-        return player
-    return player._replace(greedy=player.greedy & (cycle < game.long_cycles))
 
 
 def most_probable(probabilities: jax.Array) -> jax.Array:

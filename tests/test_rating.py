@@ -14,7 +14,7 @@ import rich.console
 
 from lostcities_jax import checkpoint, rate
 from lostcities_jax.errors import UserError, run_command
-from lostcities_jax.evaluation.agents import Agent, Mixture, bot_agent
+from lostcities_jax.evaluation.agents import Agent, Mixture, average_agent, bot_agent
 from lostcities_jax.evaluation.loading import load_field
 from lostcities_jax.evaluation.matches import play_games, play_pair
 from lostcities_jax.evaluation.rating import (
@@ -27,8 +27,7 @@ from lostcities_jax.evaluation.rating import (
 from lostcities_jax.evaluation.rating import rate as rate_meetings
 from lostcities_jax.evaluation.tables import print_cross, print_ratings
 from lostcities_jax.games.lost_cities import lost_cities
-from lostcities_jax.networks import make_network
-from lostcities_jax.rollout import most_probable
+from lostcities_jax.networks import Network, make_network
 from lostcities_jax.rules import CLASSIC, DRAW_PHASE, MINI, Rules
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -266,30 +265,34 @@ def test_the_games_of_a_pair_add_up_to_what_a_match_reports(bots):
     assert match.pile_draw_rate == games.pile_draws.sum() / games.own_turns.sum()
 
 
-def prefers_piles(params, info, legal, head):
-    """Discards its first card and takes from the first pile it may, somewhat more likely than
-    the deck."""
-    del params, info
-    first = 1 if head == DRAW_PHASE else CLASSIC.hand
-    weight = np.zeros(legal.shape[-1], np.float32)
-    weight[first:] = 10.0 ** -np.arange(legal.shape[-1] - first)
-    weight = jnp.where(legal, weight[None], 0.0)
-    if head == DRAW_PHASE:
-        weight = weight.at[:, 0].set(0.9 * weight.max(-1) + 1e-6)
-    return weight / weight.sum(-1, keepdims=True)
+def prefers_piles(params, packed, head):
+    """Logits of one that discards its first card and takes from the first pile it may."""
+    del params
+    first, size = (1, 6) if head == DRAW_PHASE else (CLASSIC.hand, 2 * CLASSIC.hand)
+    logits = np.full(size, -50.0, np.float32)
+    logits[first:] = -np.arange(size - first)
+    return jnp.broadcast_to(logits, (packed.shape[0], size))
 
 
-def test_greedy_players_sample_before_going_in_circles_takes_them_to_the_turn_limit():
-    rules = dataclasses.replace(CLASSIC, max_turns=400)
-    agent = Agent("circling", prefers_piles, (None, None))
-    stubborn = agent._replace(policy=lambda *args: most_probable(prefers_piles(*args)))
-    always, until_long = (
-        play_games(rules, one, one, 40, 20, 0, (greedy, greedy))
-        for one, greedy in ((stubborn, False), (agent, True))
-    )
-    assert always.is_timeout.mean() > 0.9
-    assert until_long.is_timeout.mean() < 0.1
-    assert until_long.turns.min() > 3 * rules.deck_after_deal
+def test_a_trained_policy_ends_its_games_before_the_turn_limit_whatever_the_other_does():
+    network = Network(lambda key: None, prefers_piles, lambda params, packed: ())
+    waits = average_agent("waits", network, None)
+    ends = average_agent("ends", network._replace(considered=lost_cities(CLASSIC).considered), None)
+    for other, timeouts in ((waits, 1.0), (ends, 0.0)):
+        for greedy in (True, False):
+            games = play_games(CLASSIC, other, waits, 40, 20, 0, (greedy, greedy))
+            assert games.is_timeout.mean() == timeouts
+            # It draws from piles as long as it can draw all of the deck alone afterwards.
+            assert games.turns.min() > CLASSIC.max_turns - 2 * CLASSIC.deck_after_deal
+
+
+def test_where_the_turn_limit_is_near_it_is_a_rule_like_others():
+    legal = jnp.ones((1, MINI.num_draw_actions), bool)
+    game = lost_cities(MINI)
+    for turn in range(MINI.max_turns):
+        state = jax.tree.map(jnp.asarray, game.deal(jax.random.key(0)))
+        info = game.observe(state._replace(turn=jnp.uint16(turn)), 1)
+        assert (game.considered(info[None], legal, DRAW_PHASE) == legal).all()
 
 
 def test_more_agents_of_the_same_functions_are_not_compiled_again():

@@ -1,7 +1,6 @@
 """Agents: a policy function with its parameters for either seat, playable in a match."""
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -64,12 +63,12 @@ def bot_agent(rules: Rules, name: str) -> Agent:
 
 def average_agent(name: str, network: Network, params: Any) -> Agent:
     """The average strategy: softmax of the strategy network, the same in both seats."""
-    return Agent(name, _average_policy(network.apply), (params, params))
+    return Agent(name, _average_policy(network), (params, params))
 
 
 def current_agent(name: str, network: Network, params: tuple[Any, Any], fallback: str) -> Agent:
     """The last iteration's strategy: regret matching on each seat's advantage network."""
-    return Agent(name, _current_policy(network.apply, fallback), params)
+    return Agent(name, _current_policy(network, fallback), params)
 
 
 def iterates_agent(
@@ -89,16 +88,18 @@ def iterates_agent(
 
 
 @functools.cache
-def _average_policy(apply: Callable) -> Policy:
+def _average_policy(network: Network) -> Policy:
     def policy(params: Any, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
-        return masked_softmax(apply(params, info, head), legal)
+        legal = network.considered(info, legal, head)
+        return masked_softmax(network.apply(params, info, head), legal)
 
     return policy
 
 
 @functools.cache
-def _current_policy(apply: Callable, fallback: str) -> Policy:
+def _current_policy(network: Network, fallback: str) -> Policy:
     def policy(params: Any, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
-        return regret_matching(apply(params, info, head), legal, fallback)[0]
+        legal = network.considered(info, legal, head)
+        return regret_matching(network.apply(params, info, head), legal, fallback)[0]
 
     return policy

@@ -42,6 +42,12 @@ class Deals(NamedTuple):
     probability: np.ndarray
 
 
+def all_legal(packed: jax.Array, legal: jax.Array, head: int) -> jax.Array:
+    """Leaves every legal action to choose among; bool[..., A]."""
+    del packed, head
+    return legal
+
+
 class Game(NamedTuple):
     """A two-player zero-sum game as pure functions; `k` is a static phase index.
 
@@ -67,8 +73,8 @@ class Game(NamedTuple):
         that nobody needs to ask `is_turn`.
       all_deals: `() -> Deals`; None where there are too many to list.
       rules: the rule set of a game of Lost Cities; None for other games.
-      long_cycles: cycles after which players who always do the same are likely to go in circles;
-        None where they cannot.
+      considered: `(uint8[..., I], legal bool[..., A], head) -> bool[..., A]`, the legal actions
+        that trained policies choose among; never none of them where any is legal.
     """
 
     name: str
@@ -91,7 +97,7 @@ class Game(NamedTuple):
     in_step: bool = False
     all_deals: Callable[[], Deals] | None = None
     rules: Rules | None = None
-    long_cycles: int | None = None
+    considered: Callable[[jax.Array, jax.Array, int], jax.Array] = all_legal
 
     @property
     def max_actions(self) -> int:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lostcities_jax import engine
+from lostcities_jax.arrays import along_last
 from lostcities_jax.cards import all_cards
 from lostcities_jax.features import encode
 from lostcities_jax.games.game import Deals, Game, Phase
@@ -16,13 +17,14 @@ from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, NUM_PLAYERS, Rules
 from lostcities_jax.state import State, deal, deal_from_deck
 
 _LISTED_CARDS = 7  # decks with more have too many orders to list
-_LONG_GAME = 3  # decks of turns: two draws of three came from piles
+_LONG_GAME = 2  # decks of turns: half of the draws came from piles
 
 
 @functools.cache
 def lost_cities(rules: Rules) -> Game:
     """The game of a rule set; cached, so that equal rules share compiled programs."""
     actions = {CARD_PHASE: rules.num_card_actions, DRAW_PHASE: rules.num_draw_actions}
+    last_waits = _end_of_waiting(rules)
     phases = tuple(
         Phase(player, head, actions[head])
         for player in range(NUM_PLAYERS)
@@ -60,6 +62,13 @@ def lost_cities(rules: Rules) -> Game:
         cards = features.cards.reshape(*packed.shape[:-1], -1)
         return jnp.concatenate([cards, features.table], axis=-1)
 
+    def considered(packed: jax.Array, legal: jax.Array, head: int) -> jax.Array:
+        if head == CARD_PHASE or last_waits is None:
+            return legal
+        may_wait = unpack(rules, packed).turn < last_waits
+        is_deck = along_last(np.arange(legal.shape[-1]) == 0, legal.ndim)
+        return legal & (may_wait[..., None] | is_deck)
+
     return Game(
         name="Lost Cities",
         heads=("card", "draw"),
@@ -81,8 +90,20 @@ def lost_cities(rules: Rules) -> Game:
         in_step=True,
         all_deals=functools.partial(_all_deals, rules) if _can_list(rules) else None,
         rules=rules,
-        long_cycles=_LONG_GAME * rules.deck_after_deal // NUM_PLAYERS,
+        considered=considered,
     )
+
+
+def _end_of_waiting(rules: Rules) -> int | None:
+    """The turn from which trained policies draw from the deck alone.
+
+    Who would rather have the other use up the deck takes from piles; two who both would go on so
+    until the turn limit. A player who leaves it in time to draw all of the deck alone ends the
+    game before the limit, whatever the other does. None where the limit is too near for that to
+    concern long games only: there it is a rule like others.
+    """
+    turn = rules.max_turns - NUM_PLAYERS * rules.deck_after_deal
+    return turn if turn >= _LONG_GAME * rules.deck_after_deal else None
 
 
 def _can_list(rules: Rules) -> bool:

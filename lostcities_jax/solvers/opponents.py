@@ -40,6 +40,7 @@ def traversal_policy(network: Network, fallback: str) -> TraversalPolicy:
         params: SeatParams, info: jax.Array, legal: jax.Array, head: int
     ) -> tuple[jax.Array, jax.Array]:
         outputs = network.apply(params.network, info, head)
+        legal = network.considered(info, legal, head)
         matched, fell_back = regret_matching(outputs, legal, fallback)
         strategy = jnp.where(params.is_average, masked_softmax(outputs, legal), matched)
         return strategy, fell_back & ~params.is_average
