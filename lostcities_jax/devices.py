@@ -40,6 +40,14 @@ class Machine(NamedTuple):
         """Which of them this is."""
         return 0 if self.peers is None else self.home.process_index
 
+    @property
+    def aside(self) -> jax.Device:  # pyright: ignore
+        """Another device like home, for what can be done beside it; home where there is none."""
+        if self.peers is not None or self.lanes.size < 2:
+            return self.home
+        last = self.lanes.devices.flat[-1]
+        return last if last.platform == self.home.platform else self.home
+
 
 def one_process(lanes: Mesh) -> Machine:
     """A process that works alone, at home on the first device of its mesh."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from traversal_helpers import arbitrary_baselines, seats, table_policy
 
-from lostcities_jax.devices import one_process
+from lostcities_jax.devices import Machine, one_process, select_machine
 from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.games.utility import with_utility
@@ -83,6 +84,35 @@ def test_the_memories_do_not_depend_on_width_or_devices(solver, game):
     # Both seats learn: every decision of the batch is there once.
     assert int(narrow.advantage.seen[0]) == int(narrow.critic.seen[0]) == decisions
     assert (narrow.strategy is None) == (solver == "policy_gradient")
+
+
+def test_a_critic_fitted_on_a_device_of_its_own_is_that_of_one_device():
+    config = dataclasses.replace(CONFIG, solver="policy_gradient", game="leduc")
+    critics = []
+    for devices in (1, 2):
+        _, _, steps = make(config, devices)
+        state = steps.init()
+        state = steps.remember(state, 1, steps.play(state, 1))
+        state, losses = steps.fit_critic(state, 1)
+        assert losses[1] < losses[0]
+        assert {leaf.device for leaf in jax.tree.leaves(state)} == {jax.devices()[0]}
+        critics.append(jax.device_get(state.critic.params))
+    for left, right in zip(*map(jax.tree.leaves, critics), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-5)
+
+
+def test_there_is_work_aside_where_another_device_is_like_home():
+    cpu, gpu = (types.SimpleNamespace(platform=platform) for platform in ("cpu", "gpu"))
+
+    def aside(home, *lanes):
+        return Machine(types.SimpleNamespace(size=len(lanes), devices=np.array(lanes)), home).aside
+
+    assert aside(gpu, cpu, cpu) is gpu
+    one, two, three = jax.devices()[:3]
+    assert aside(one, one) is one
+    assert aside(one, one, two, three) is three
+    shared = select_machine("cpu:2", "same")._replace(peers="the homes of all processes")
+    assert shared.aside == shared.home  # its fits wait for those of the others
 
 
 def test_against_an_opponent_only_the_own_decisions_are_learned_from():

@@ -136,5 +136,5 @@ def test_a_profile_holds_one_iteration_with_its_phases_and_scopes(tmp_path, caps
     traces = list((folder / "profile").rglob("*.xplane.pb"))
     assert len(traces) == 1
     trace = traces[0].read_bytes()
-    for phase in (b"traversal", b"memory", b"policy_train", b"critic_train"):
+    for phase in (b"traversal", b"memory", b"train"):
         assert phase in trace

@@ -68,7 +68,7 @@ def test_every_iteration_has_the_documented_metrics(run_dir):
     assert [row["iteration"] for row in rows] == [1, 2, 3, 4]
     for name in (
         "time/traversal_seconds",
-        "time/advantage_train_seconds",
+        "time/train_seconds",
         "time/strategy_train_seconds",
         "time/compile_seconds",
         "traversal/nodes_per_second",

@@ -44,13 +44,12 @@ def _deep_cfr(config: Config, game: Game, network: Network, machine: Machine) ->
             state = steps.remember(state, player, iteration, batch)
             del batch
             jax.block_until_ready(state)
-        with phases("advantage_train", f"advantage network, player {player}"):
-            state, losses = jax.block_until_ready(steps.fit_advantage(state, player, iteration))
-        fitted = {f"advantage_{player}": losses}
-        if state.critic is not None:
-            with phases("critic_train", f"critic, player {player}"):
-                state, losses = jax.block_until_ready(steps.fit_critic(state, player, iteration))
-            fitted[f"critic_{player}"] = losses
+        with phases("train", f"networks, player {player}"):
+            fitted = {}
+            if state.critic is not None:  # first: it may have a device of its own
+                state, fitted[f"critic_{player}"] = steps.fit_critic(state, player, iteration)
+            state, fitted[f"advantage_{player}"] = steps.fit_advantage(state, player, iteration)
+            jax.block_until_ready(state)
         return state, Report([jax.device_get(counted)], fitted)
 
     def iterate(state: DeepCfrState, iteration: int, phases: Phases) -> tuple[DeepCfrState, Report]:
@@ -127,14 +126,13 @@ def _self_play(
             state = steps.remember(state, iteration, batches)
             del batches
             jax.block_until_ready(state)
-        with phases("policy_train", "policy network"):
-            state, losses = jax.block_until_ready(steps.fit_policy(state, iteration))
-        fitted = {"policy": losses}
-        with phases("critic_train", "critic"):
-            state, losses = jax.block_until_ready(steps.fit_critic(state, iteration))
-        fitted["critic"] = losses
+        with phases("train", "networks"):
+            # The critic first: it may have a device of its own.
+            state, critic_losses = steps.fit_critic(state, iteration)
+            state, losses = steps.fit_policy(state, iteration)
+            jax.block_until_ready(state)
         state = steps.keep_snapshot(state, iteration)
-        return state, Report(jax.device_get(counted), fitted)
+        return state, Report(jax.device_get(counted), {"policy": losses, "critic": critic_losses})
 
     def prepare(
         state: SelfPlayState, iteration: int, phases: Phases

@@ -105,11 +105,10 @@ class MemoryNeeds(NamedTuple):
 
     Attributes:
       tape_per_lane: tape of a lane, on the devices that walk.
-      values_per_lane: values of a lane's decisions at home, where one device's tape is swept
-        at a time.
+      values_per_lane: values of a lane's decisions, where it is swept.
       per_sample: an info state, legal actions, a target and an iteration.
-      tapes: all tapes on the devices that walk and share one memory.
-      at_home: of a tape that is brought home to be swept, and its values.
+      tapes: all tapes and their values on the devices that walk and share one memory.
+      at_home: of one device's tape and values that are brought home to the memories.
       memories: all memories.
     """
 
@@ -139,8 +138,8 @@ def memory_needs(config: Config, game: Game, machine: Machine) -> MemoryNeeds:
         tape_per_lane=tape,
         values_per_lane=values,
         per_sample=_sample_bytes(game),
-        tapes=sharing * share.width * tape,
-        at_home=share.width * (values + (tape if is_brought else 0)),
+        tapes=sharing * share.width * (tape + values),
+        at_home=share.width * (tape + values) if is_brought else 0,
         memories=_memory_bytes(config, game, machine),
     )
 

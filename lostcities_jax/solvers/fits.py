@@ -72,10 +72,10 @@ def policy_fit(config: Config, game: Game, network: Network, machine: Machine) -
 def critic_fit(
     config: Config, game: Game, network: Network, machine: Machine, per_iteration: int
 ) -> Fit:
-    """Of the critic to the newest batch, so many times in an iteration."""
+    """Of the critic to the newest batch, so many times in an iteration; beside other fits."""
     steps, scale = config.critic.steps, config.critic.target_scale
     learner = _learner(config, game, network, machine, squared_error, steps, scale, per_iteration)
-    return _compiled(machine, learner, lambda _: _newest(config))
+    return _aside(machine, _compiled(machine, learner, lambda _: _newest(config)))
 
 
 def strategy_fit(config: Config, game: Game, network: Network, machine: Machine) -> Fit:
@@ -121,6 +121,20 @@ def _compiled(machine: Machine, learner: Learner, weights: Callable[[int], jax.A
         return program(state, samples, weights(iteration), key)
 
     return Fit(learner.init, fit)
+
+
+def _aside(machine: Machine, fit: Fit) -> Fit:
+    """A fit on another device than home, if there is one: it waits for none that runs there."""
+    if machine.aside == machine.home:
+        return fit
+
+    def fit_aside(
+        state: LearnerState, samples: Memory, iteration: int, key: jax.Array
+    ) -> tuple[LearnerState, jax.Array]:
+        state, samples, key = jax.device_put((state, samples, key), machine.aside)
+        return jax.device_put(fit.fit(state, samples, iteration, key), machine.home)
+
+    return Fit(fit.init, fit_aside)
 
 
 def _weights(config: Config, iteration: int, is_strategy: bool) -> jax.Array:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -64,32 +64,35 @@ def make_remember(
     make_advantage: Callable[[samples.Decisions], samples.Target],
     value_scale: float,
     trace: float,
+    home: Any,
     levels: int = 0,
 ) -> Callable[..., Memories]:
     """Builds `(writers, memories, tapes, critic params, iteration, key) -> memories`.
 
     The memories are donated, and added to. `tapes` are the devices' `(tape, summary)` in the
-    order of their traversals; critic params are None where advantages are made without a
-    critic; `levels` are those of the traversal's stack.
+    order of their traversals: each is swept on its own device, beside the others, and brought
+    `home` to the memories (None in a program that is being traced). Critic params are None where
+    advantages are made without a critic; `levels` are those of the traversal's stack.
     """
 
     critic_return = functools.partial(samples.critic_return, game)
 
-    def add_tape(
-        writers: Writers,
-        carry: tuple[Memories, jax.Array],
-        tape: Tape,
-        summary: Summary,
-        params: object,
-        iteration: jax.Array,
-        key: jax.Array,
-    ) -> tuple[Memories, jax.Array]:
-        memories, first = carry
+    @jax.jit
+    def swept(tape: Tape, summary: Summary, params: object) -> samples.Batch:
         values_of = (None,) * len(game.phases)
         if params is not None:
             values_of = baselines(game, critic, params, tape, value_scale)
         values = sweep(game, tape, values_of, trace, levels)
-        batch = samples.Batch(tape, values, values_of, summary)
+        return samples.Batch(tape, values, values_of, summary)
+
+    def add_batch(
+        writers: Writers,
+        carry: tuple[Memories, jax.Array],
+        batch: samples.Batch,
+        iteration: jax.Array,
+        key: jax.Array,
+    ) -> tuple[Memories, jax.Array]:
+        memories, first = carry
         wanted = [
             (make_advantage, writers.advantage, memories.advantage),
             (samples.strategy, writers.strategy, memories.strategy),
@@ -113,7 +116,7 @@ def make_remember(
             counts.append(count)
         return Memories(*added), jnp.stack(counts)
 
-    program = jax.jit(add_tape, static_argnums=0, donate_argnums=1)
+    program = jax.jit(add_batch, static_argnums=0, donate_argnums=1)
 
     def remember(
         writers: Writers,
@@ -123,9 +126,14 @@ def make_remember(
         iteration: int,
         key: jax.Array,
     ) -> Memories:
-        carry = (memories, jnp.zeros((3,), jnp.int32))
+        batches = []
         for tape, summary in tapes:
-            carry = program(writers, carry, tape, summary, params, jnp.int32(iteration), key)
+            near = params if home is None else jax.device_put(params, tape.length.device)
+            batches.append(swept(tape, summary, near))
+        carry = (memories, jnp.zeros((3,), jnp.int32))
+        for batch in batches:
+            brought = batch if home is None else jax.device_put(batch, home)
+            carry = program(writers, carry, brought, jnp.int32(iteration), key)
         return carry[0]
 
     return remember

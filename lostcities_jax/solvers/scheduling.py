@@ -115,6 +115,7 @@ def _lockstep(config: Config, game: Game, network: Network, machine: Machine) ->
         ESTIMATORS[config.traversal.estimator],
         config.critic.target_scale,
         config.critic.trace,
+        machine.home,
         plan.levels(game),
     )
 
@@ -130,7 +131,7 @@ def _lockstep(config: Config, game: Game, network: Network, machine: Machine) ->
         tape, summary = batch
         if memories.critic is not None:
             memories = memories._replace(critic=clear(memories.critic))
-        tapes = shards(tape, summary, machine.home)
+        tapes = shards(tape, summary, machine.lanes)
         return add_tapes(traverser_writes(traverser), memories, tapes, critic, iteration, key)
 
     quota = own_quota(plan, machine.lanes.size, part)

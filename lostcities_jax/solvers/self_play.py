@@ -146,6 +146,7 @@ def make_self_play(
         policy_advantage if is_gradient else critic_advantage,
         config.critic.target_scale,
         config.critic.trace,
+        machine.home,
     )
 
     def remember(state: SelfPlayState, iteration: int, batches: list[Batch]) -> SelfPlayState:
@@ -157,7 +158,7 @@ def make_self_play(
             memories = remember_tapes(
                 Writers(batch.learners, batch.learners),
                 memories,
-                shards(batch.tape, batch.summary, machine.home),
+                shards(batch.tape, batch.summary, machine.lanes),
                 state.critic.params,
                 iteration,
                 own_key(machine, key_of(MEMORY, iteration, index)),

@@ -86,23 +86,19 @@ def own_quota(plan: Plan, num_devices: int, part: Part) -> int:
     return min(max(plan.quota - part.process * each, 0), each)
 
 
-def shards(tape: Tape, summary: Summary, device: Any) -> Iterator[tuple[Tape, Summary]]:
-    """Each device's tape and summary in turn, moved to `device`, as `traverse` returned them.
+def shards(tape: Tape, summary: Summary, mesh: Mesh) -> Iterator[tuple[Tape, Summary]]:
+    """Each device's tape and summary in turn, where they are, as `traverse` returned them.
 
-    Without a device, those of one in whose program this is called.
+    `mesh` is the one that `sharded_traverse` was given.
     """
-    if device is None:
+    if mesh.empty:
         yield _without_devices(tape, summary)
         return
     for index in range(len(tape.length.addressable_shards)):
-        yield _without_devices(
-            *jax.device_put(
-                jax.tree.map(
-                    lambda leaf, i=index: leaf.addressable_shards[i].data, (tape, summary)
-                ),
-                device,
-            )
+        of_device = jax.tree.map(
+            lambda leaf, i=index: leaf.addressable_shards[i].data, (tape, summary)
         )
+        yield _without_devices(*of_device)
 
 
 def _with_devices(tape: Tape, summary: Summary) -> tuple[Tape, Summary]:
