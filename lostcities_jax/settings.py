@@ -265,7 +265,7 @@ class EvaluationConfig:
       opponents: rule-based players to meet.
     """
 
-    every: CountOrZero = 45
+    every: CountOrZero = 40
     games: Games = 1000
     opponents: tuple[Opponent, ...] = typing.get_args(Opponent)
 
@@ -306,7 +306,7 @@ class CheckpointConfig:
       keep: newest checkpoints to keep.
     """
 
-    every: Count = 45
+    every: Count = 40
     keep: Count = 2
 
 
@@ -346,7 +346,7 @@ class Config:
     """
 
     seed: Seed = 0
-    iterations: Count = 90
+    iterations: Count = 120
     devices: Devices = "auto"
     solver: Literal["deep_cfr", "policy_gradient"] = "deep_cfr"
     game: Literal["lost_cities", "kuhn", "leduc"] = "lost_cities"
