@@ -20,6 +20,8 @@ from lostcities_jax.regret import masked_softmax
 from lostcities_jax.rules import CARD_PHASE, MINI
 from lostcities_jax.settings import LearnerConfig
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 
 def weights(weighting, iteration, is_strategy=False):
     return iteration_weights(weighting, iteration, is_strategy, iteration + 2)

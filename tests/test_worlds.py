@@ -19,6 +19,8 @@ from lostcities_jax.reference import Game
 from lostcities_jax.regret import sample_action
 from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, PRESETS, Rules
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 TINY = Rules(colors=2, ranks=1, wagers=3, hand=3)
 WORLDS = 4
 
