@@ -58,7 +58,7 @@ TINY = {
     "host_transfers": "--width 8 --traversals 8 --steps 1 --factor 2 --devices cpu:1",
 }
 # They train, or compile all kinds of agents; what they measure is also tested where it is made.
-SLOW = ("host_transfers", "checkpointing", "evaluation", "breakdown")
+SLOW = ("host_transfers", "checkpointing", "evaluation", "breakdown", "engine", "precision")
 UNTRIED = (
     "tabular",
     "schedulers",
