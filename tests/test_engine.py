@@ -335,8 +335,10 @@ def test_random_games_end_by_the_deck_and_by_the_turn_limit(small_record):
 
 @pytest.mark.parametrize(
     ("rules", "transitions"),
-    [(CLASSIC, PUBLIC_TRANSITIONS), (MINI, HOSTILE_TRANSITIONS)],
-    ids=["classic", "mini"],
+    [
+        pytest.param(CLASSIC, PUBLIC_TRANSITIONS, id="classic"),
+        pytest.param(MINI, HOSTILE_TRANSITIONS, id="mini", marks=pytest.mark.slow),
+    ],
 )
 def test_step_equals_the_reference_and_ignores_what_is_illegal_or_too_late(rules, transitions):
     records = play_and_compare(rules, public_steps, transitions, 0)

@@ -74,10 +74,7 @@ def positions(rules, random_game, packed_view):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name == "six_colors" else ())
-        for name in PRESETS
-    ],
+    [pytest.param(name, marks=() if name == "classic" else pytest.mark.slow) for name in PRESETS],
 )
 def test_a_world_looks_to_the_mover_as_the_true_state_does(name, random_game, packed_view):
     rules = PRESETS[name]
