@@ -75,6 +75,8 @@ def packed_view():
 def quick_compile():
     """Programs of a module, and of the processes it starts, compile fast and run slowly.
 
+    From the first test on that asks for it: those that do not come before it.
+
     For what is tried at sizes so small that compiling well costs more than it saves. What is
     compared bit for bit between programs is left to compile as users have it.
     """

@@ -57,8 +57,8 @@ TINY = {
     "precision": f"{SMALL_NETWORK} --width 8 --turns 2 --repeats 1",
     "host_transfers": "--width 8 --traversals 8 --steps 1 --factor 2 --devices cpu:1",
 }
-# They train, or compile all kinds of agents; what they measure is also tested where it is made.
-SLOW = ("host_transfers", "checkpointing", "evaluation", "breakdown")
+# They train or compile much; what they measure is also tested where it is made.
+SLOW = ("host_transfers", "checkpointing", "evaluation", "breakdown", "engine", "precision")
 UNTRIED = (
     "tabular",
     "schedulers",

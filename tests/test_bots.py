@@ -148,7 +148,7 @@ def policies_of_random_play(rules: Rules, keys: jax.Array) -> list:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name == "six colours" else ())
+        pytest.param(name, marks=() if name in ("classic", "hand 1") else pytest.mark.slow)
         for name in RULE_SETS
     ],
 )

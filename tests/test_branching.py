@@ -33,6 +33,56 @@ from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.sharded import sharded_traverse
 
 
+@pytest.mark.parametrize(
+    ("make_game", "branches"),
+    [pytest.param(lambda: lost_cities(MINI), 6, marks=pytest.mark.slow), (leduc, 2)],
+)
+def test_a_branching_traversal_yields_the_same_samples_at_any_width(make_game, branches):
+    game = make_game()
+    found = []
+    for width in (1, 24):
+        plan = Plan(width, 20, branches=branches)
+        tape, summary = run(game, table_policy, plan, 1)
+        assert np.asarray(summary.finished).all()
+        found.append(decisions(game, tape, 1, plan.levels(game)))
+    assert_same(found[0], found[1])
+    assert len(found[0]["rank"]) == int(np.asarray(summary.decisions)[:, 1].sum())
+
+
+@pytest.mark.slow
+def test_a_branching_traversal_yields_the_same_samples_on_four_devices():
+    game, plan = leduc(), Plan(8, 20, branches=2)
+    one = decisions(game, run(game, table_policy, plan, 1)[0], 1, plan.levels(game))
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("lane",))
+    tape, _ = sharded_traverse(game, (table_policy,) * 2, plan, mesh)(
+        seats(1, 0.4), jax.random.key(0)
+    )
+    parts = []
+    for index in range(4):
+        shard = jax.tree.map(lambda leaf, i=index: leaf.addressable_shards[i].data, tape)
+        shard = shard._replace(length=shard.length[0])
+        parts.append(decisions(game, shard, 1, plan.levels(game)))
+        parts[-1]["traversal"] += index * 5
+    assert_same(one, {name: np.concatenate([part[name] for part in parts]) for name in one})
+
+
+def play_uniformly(info, legal, head):
+    del info, head
+    return uniform_strategy(legal)
+
+
+def test_rollouts_do_not_depend_on_the_width():
+    game = kuhn()
+    found = []
+    for width in (3, 32):
+        plan = Plan(width, 60, 2, max_depth=2, rollouts=2, rollout_policy=play_uniformly)
+        tape, summary = run(game, table_policy, plan, 0)
+        assert np.asarray(summary.finished).all() and np.asarray(summary.cut).any()
+        found.append(decisions(game, tape, 0, plan.levels(game)))
+    assert_same(found[0], found[1])
+
+
+@pytest.mark.usefixtures("quick_compile")
 def test_external_sampling_of_one_decision_gives_the_exact_regrets():
     """Every action is followed once, so nothing is left to chance."""
     game = lost_cities(CLASSIC)
@@ -86,15 +136,16 @@ def exact_regrets(game, policy):
     return {key: total / mass for key, (total, mass) in regrets.items()}
 
 
+@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize(
     ("make_game", "player", "branches"),
     [
-        (kuhn, 0, 0),
+        pytest.param(kuhn, 0, 0, marks=pytest.mark.slow),
         (kuhn, 1, 1),
         pytest.param(kuhn, 0, 2, marks=pytest.mark.slow),
         pytest.param(leduc, 1, 0, marks=pytest.mark.slow),
         pytest.param(leduc, 0, 2, marks=pytest.mark.slow),
-        (leduc, 1, 3),
+        pytest.param(leduc, 1, 3, marks=pytest.mark.slow),
     ],
 )
 def test_targets_average_to_the_exact_counterfactual_regrets(make_game, player, branches):
@@ -118,39 +169,7 @@ def test_targets_average_to_the_exact_counterfactual_regrets(make_game, player, 
     assert checked >= 6
 
 
-@pytest.mark.parametrize(
-    ("make_game", "branches"),
-    [pytest.param(lambda: lost_cities(MINI), 6, marks=pytest.mark.slow), (leduc, 2)],
-)
-def test_a_branching_traversal_yields_the_same_samples_at_any_width(make_game, branches):
-    game = make_game()
-    found = []
-    for width in (1, 24):
-        plan = Plan(width, 20, branches=branches)
-        tape, summary = run(game, table_policy, plan, 1)
-        assert np.asarray(summary.finished).all()
-        found.append(decisions(game, tape, 1, plan.levels(game)))
-    assert_same(found[0], found[1])
-    assert len(found[0]["rank"]) == int(np.asarray(summary.decisions)[:, 1].sum())
-
-
-@pytest.mark.slow
-def test_a_branching_traversal_yields_the_same_samples_on_four_devices():
-    game, plan = leduc(), Plan(8, 20, branches=2)
-    one = decisions(game, run(game, table_policy, plan, 1)[0], 1, plan.levels(game))
-    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("lane",))
-    tape, _ = sharded_traverse(game, (table_policy,) * 2, plan, mesh)(
-        seats(1, 0.4), jax.random.key(0)
-    )
-    parts = []
-    for index in range(4):
-        shard = jax.tree.map(lambda leaf, i=index: leaf.addressable_shards[i].data, tape)
-        shard = shard._replace(length=shard.length[0])
-        parts.append(decisions(game, shard, 1, plan.levels(game)))
-        parts[-1]["traversal"] += index * 5
-    assert_same(one, {name: np.concatenate([part[name] for part in parts]) for name in one})
-
-
+@pytest.mark.usefixtures("quick_compile")
 def test_external_sampling_visits_every_own_action_and_one_of_the_other_player():
     """In Kuhn, as player 0: a root, the answers to both of its actions, and one decision more
     after a pass that was bet."""
@@ -166,6 +185,7 @@ def test_external_sampling_visits_every_own_action_and_one_of_the_other_player()
         assert (explored == (2 if own else 1)).all()
 
 
+@pytest.mark.usefixtures("quick_compile")
 def test_a_full_stack_and_a_full_tape_are_counted():
     game = leduc()
     _, summary = run(game, uniform_policy, Plan(16, 100, branches=3, stack_levels=1), 0)
@@ -174,6 +194,7 @@ def test_a_full_stack_and_a_full_tape_are_counted():
     assert not np.asarray(summary.finished).all()
 
 
+@pytest.mark.usefixtures("quick_compile")
 def test_the_node_limit_cuts_the_paths_that_are_left():
     """Leduc has traversals of more than 6 decisions and of fewer."""
     game = leduc()
@@ -182,11 +203,6 @@ def test_the_node_limit_cuts_the_paths_that_are_left():
     counts, cut = np.asarray(summary.decisions).sum(-1), np.asarray(summary.cut)
     assert counts.max() == 6 and (counts[cut] == 6).all() and cut.sum() > 0
     assert int(np.asarray(tape.ends.ended).sum()) > 120
-
-
-def play_uniformly(info, legal, head):
-    del info, head
-    return uniform_strategy(legal)
 
 
 def value_from(rules, deck, path):
@@ -200,6 +216,7 @@ def value_from(rules, deck, path):
     return float(np.mean([value_from(rules, deck, (*path, action)) for action in legal]))
 
 
+@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize("depth", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_rollouts_from_a_cut_average_to_its_value(depth):
     """Cut in any phase, against uniform play enumerated in plain Python."""
@@ -226,17 +243,7 @@ def test_rollouts_from_a_cut_average_to_its_value(depth):
     assert checked >= 2
 
 
-def test_rollouts_do_not_depend_on_the_width():
-    game = leduc()
-    found = []
-    for width in (3, 32):
-        plan = Plan(width, 60, 2, max_depth=2, rollouts=2, rollout_policy=play_uniformly)
-        tape, summary = run(game, table_policy, plan, 0)
-        assert np.asarray(summary.finished).all()
-        found.append(decisions(game, tape, 0, plan.levels(game)))
-    assert_same(found[0], found[1])
-
-
+@pytest.mark.usefixtures("quick_compile")
 def test_a_table_plays_the_value_that_its_traversals_find():
     """Uniform play of Leduc: roots of external sampling against the exact expected value."""
     game = leduc()

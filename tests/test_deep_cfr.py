@@ -1,6 +1,7 @@
 """Whole iterations of Deep CFR: the same at any width and device count, and they learn."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import pytest
 from lostcities_jax.bots import BOTS, batched_bot_policy
 from lostcities_jax.devices import one_process
 from lostcities_jax.games.catalogue import make_game
+from lostcities_jax.games.leduc import CALL
 from lostcities_jax.networks import make_network
 from lostcities_jax.regret import masked_softmax
 from lostcities_jax.rules import CARD_PHASE, MINI, Rules
@@ -41,6 +43,7 @@ GAMES = [
 ]
 
 
+@functools.cache
 def make(config, devices=1, home=0):
     game = make_game(config.game, config.rules)
     network = make_network(game, **dataclasses.asdict(config.network))
@@ -66,7 +69,14 @@ def narrow(request):
     return request.param, remembered(request.param, 2, 1)
 
 
-@pytest.mark.parametrize(("width", "devices", "home"), [(16, 4, 0), (2, 1, 1)])
+@pytest.mark.parametrize(
+    ("width", "devices", "home"),
+    [
+        (16, 2, 3),
+        pytest.param(16, 4, 0, marks=pytest.mark.slow),
+        pytest.param(2, 1, 1, marks=pytest.mark.slow),
+    ],
+)
 def test_the_memories_do_not_depend_on_width_devices_or_home(narrow, width, devices, home):
     config, expected = narrow
     found = remembered(config, width, devices, home=home)
@@ -83,21 +93,20 @@ def test_an_untrained_average_strategy_is_the_same_opponent_as_an_untrained_curr
 
 
 def test_the_average_strategy_plays_the_opponent_when_it_is_asked_to():
-    """A strategy network that always discards: then the opponent opens no expedition."""
-    sizes = dataclasses.replace(CONFIG.traversal, opponent="average")
-    game, _, solver = make(dataclasses.replace(CONFIG, traversal=sizes))
+    """A strategy network that always calls: then the opponent neither folds nor raises."""
+    sizes = dataclasses.replace(POKER.traversal, batch_width=2, opponent="average")
+    game, _, solver = make(dataclasses.replace(POKER, traversal=sizes), 1, 0)
     state = solver.init()
     params = jax.tree.map(lambda leaf: leaf, state.strategy.params)
-    params["card_head"]["bias"] = params["card_head"]["bias"].at[: RULES.hand].set(-50.0)
+    params["bet_head"]["bias"] = params["bet_head"]["bias"].at[CALL].set(50.0)
     state = state._replace(strategy=state.strategy._replace(params=params))
     tape, _ = solver.traverse(state, 0, 1)
-    card_phase_of_opponent = game.phases_of(1)[0]
-    rows = jax.device_get(tape.rows[card_phase_of_opponent])
-    assert (rows.action[rows.live] >= RULES.hand).all()
-    own = jax.device_get(tape.rows[game.phases_of(0)[0]])
-    assert (own.action[own.live] < RULES.hand).mean() > 0.2
+    own, opponent = (jax.device_get(tape.rows[game.phases_of(player)[0]]) for player in (0, 1))
+    assert opponent.live.any() and (opponent.action[opponent.live] == CALL).all()
+    assert (own.action[own.live] != CALL).mean() > 0.2
 
 
+@pytest.mark.usefixtures("quick_compile")
 def test_a_rule_based_opponent_plays_by_its_rules_in_traversals():
     sizes = dataclasses.replace(CONFIG.traversal, opponent="aggressive")
     game, _, solver = make(dataclasses.replace(CONFIG, rules=MINI, traversal=sizes))
@@ -112,6 +121,7 @@ def test_a_rule_based_opponent_plays_by_its_rules_in_traversals():
         np.testing.assert_allclose(rows.strategy[rows.live], expected, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.usefixtures("quick_compile")
 @pytest.mark.slow
 def test_cut_after_one_decision_it_learns_to_discard():
     """With the score as the value after one decision, a play costs points, a discard none."""

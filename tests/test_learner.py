@@ -20,6 +20,8 @@ from lostcities_jax.regret import masked_softmax
 from lostcities_jax.rules import CARD_PHASE, MINI
 from lostcities_jax.settings import LearnerConfig
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 
 def weights(weighting, iteration, is_strategy=False):
     return iteration_weights(weighting, iteration, is_strategy, iteration + 2)
@@ -108,7 +110,7 @@ def test_a_strategy_fit_finds_the_weighted_mean_strategy():
     np.testing.assert_allclose(policy, (first + second) / 2, atol=0.03)
 
 
-@pytest.mark.parametrize("kind", ["mlp", "color_shared"])
+@pytest.mark.parametrize("kind", [pytest.param("mlp", marks=pytest.mark.slow), "color_shared"])
 def test_each_sample_of_a_mixed_batch_reads_the_head_of_its_phase(kind):
     network = make_network(lost_cities(MINI), kind, 8, 2)
     params = jax.tree.map(

@@ -59,6 +59,7 @@ def test_a_rival_for_other_rules_is_refused():
         load_rival(config_of("shipped", rules=MINI))
 
 
+@pytest.mark.usefixtures("quick_compile")
 def test_the_network_learns_from_its_own_seat_and_the_rival_has_the_other():
     """The rival never plays a card; untrained, the network often does."""
     config = dataclasses.replace(

@@ -91,7 +91,7 @@ def check_against_lockstep(
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=pytest.mark.slow if case == "outcome" else ())
+        pytest.param(case, marks=() if case == "two branches, depth limit" else pytest.mark.slow)
         for case in POKER_PLANS
     ],
 )
@@ -140,6 +140,7 @@ def random_network_params(network, key):
     return jax.tree.unflatten(structure, noisy)
 
 
+@pytest.mark.usefixtures("quick_compile")
 def test_a_network_and_a_critic_give_the_samples_of_the_lockstep_traversal_nearly():
     game = leduc()
     network = make_network(game, "mlp", 16, 2)

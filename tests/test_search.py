@@ -123,7 +123,14 @@ def trials_of():
     return trials
 
 
-@pytest.mark.parametrize(("head", "depth"), [(CARD_PHASE, 0), (DRAW_PHASE, 0), (DRAW_PHASE, 1)])
+@pytest.mark.parametrize(
+    ("head", "depth"),
+    [
+        (CARD_PHASE, 0),
+        pytest.param(DRAW_PHASE, 0, marks=pytest.mark.slow),
+        (DRAW_PHASE, 1),
+    ],
+)
 def test_values_are_the_exact_ones_within_their_error(
     head, depth, random_game, packed_view, trials_of
 ):
@@ -176,7 +183,7 @@ def test_nobody_opens_an_expedition_on_the_last_turn(packed_view):
     assert searching(UNIFORM, width=1, **FEW)(info, legal, CARD_PHASE).argmax() >= MINI.hand
 
 
-@pytest.mark.parametrize("head", [CARD_PHASE, DRAW_PHASE])
+@pytest.mark.parametrize("head", [CARD_PHASE, pytest.param(DRAW_PHASE, marks=pytest.mark.slow)])
 def test_actions_are_legal_and_the_same_at_any_width(head, random_game, packed_view):
     _, infos, legal = decisions(random_game, packed_view, head, 64)
     together = searching(UNIFORM, width=64, **FEW)(infos, legal, head)

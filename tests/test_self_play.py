@@ -46,7 +46,6 @@ CONFIG = Config(
     critic=CriticConfig(steps=10, capacity=5000),
     gradient=GradientConfig(steps=10),
 )
-SOLVERS = ("deep_cfr", pytest.param("policy_gradient", marks=pytest.mark.slow))
 
 
 @functools.cache
@@ -72,7 +71,9 @@ def remembered(config, devices=1):
 
 
 @pytest.mark.parametrize("game", ["leduc", pytest.param("lost_cities", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("solver", ["deep_cfr", "policy_gradient"])
+@pytest.mark.parametrize(
+    "solver", ["deep_cfr", pytest.param("policy_gradient", marks=pytest.mark.slow)]
+)
 def test_the_memories_do_not_depend_on_width_or_devices(solver, game):
     config = dataclasses.replace(CONFIG, solver=solver, game=game)
     narrow, decisions, _ = remembered(with_traversal(config, batch_width=2))
@@ -87,7 +88,7 @@ def test_the_memories_do_not_depend_on_width_or_devices(solver, game):
 
 
 def test_a_critic_fitted_on_a_device_of_its_own_is_that_of_one_device():
-    config = dataclasses.replace(CONFIG, solver="policy_gradient", game="leduc")
+    config = dataclasses.replace(CONFIG, solver="policy_gradient", game="kuhn")
     critics = []
     for devices in (1, 2):
         _, _, steps = make(config, devices)
@@ -115,9 +116,22 @@ def test_there_is_work_aside_where_another_device_is_like_home():
     assert shared.aside == shared.home  # its fits wait for those of the others
 
 
-def test_against_an_opponent_only_the_own_decisions_are_learned_from():
+@pytest.mark.usefixtures("quick_compile")
+@pytest.mark.parametrize(
+    ("game", "opponent"),
+    [
+        ("leduc", "league"),
+        pytest.param("lost_cities", "discard-only", marks=pytest.mark.slow),
+    ],
+)
+def test_against_an_opponent_only_the_own_decisions_are_learned_from(game, opponent):
     """The critic values the decisions of both."""
-    config = dataclasses.replace(with_traversal(CONFIG, opponent="discard-only"), rules=MINI)
+    config = dataclasses.replace(
+        with_traversal(CONFIG, opponent=opponent),
+        game=game,
+        rules=MINI,
+        snapshots=SnapshotConfig(every=1, slots=2),
+    )
     memories, decisions, seatings = remembered(config)
     assert seatings == [(0,), (1,)]
     own = int(memories.advantage.seen[0])
@@ -125,6 +139,7 @@ def test_against_an_opponent_only_the_own_decisions_are_learned_from():
     assert int(memories.critic.seen[0]) == decisions
 
 
+@pytest.mark.usefixtures("quick_compile")
 def test_a_league_plays_a_past_network_once_there_is_one():
     config = dataclasses.replace(
         with_traversal(CONFIG, opponent="league"),
@@ -145,13 +160,20 @@ def test_a_league_plays_a_past_network_once_there_is_one():
     assert (own.action[own.live] < RULES.hand).mean() > 0.2
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_cut_after_one_decision_it_learns_to_discard(solver):
+@pytest.mark.usefixtures("quick_compile")
+@pytest.mark.parametrize(
+    ("solver", "network_config"),
+    [
+        pytest.param("deep_cfr", NetworkConfig(hidden=16, layers=2), marks=pytest.mark.slow),
+        ("policy_gradient", CONFIG.network),
+    ],
+)
+def test_cut_after_one_decision_it_learns_to_discard(solver, network_config):
     """With the score as the value after one decision, a play costs points, a discard none."""
     config = dataclasses.replace(
         with_traversal(CONFIG, batch_width=128, traversals=1024, max_depth=1, epsilon=0.5),
         solver=solver,
-        network=NetworkConfig(hidden=16, layers=2),
+        network=network_config,
         learner=LearnerConfig(
             batch_size=256, advantage_steps=60, accumulation="bootstrap", learning_rate=5e-3
         ),
@@ -174,6 +196,7 @@ def test_cut_after_one_decision_it_learns_to_discard(solver):
     assert float(policy[:, RULES.hand :].sum(-1).mean()) > 0.9
 
 
+@pytest.mark.usefixtures("quick_compile")
 def test_advantages_of_a_policy_gradient_average_to_those_of_its_critic_and_the_game():
     """Under the strategy, A(b) of the sampled action adds G - q(a) on average, and no more."""
     game, count = lost_cities(MINI), 20_000

@@ -28,15 +28,20 @@ utility: {points: 0.5, win: 10.0}
 evaluation: {every: 0, games: 4, opponents: [random]}
 checkpoint: {every: 1, keep: 3}
 """
-# Kuhn poker has the smallest programs there are.
+# Kuhn poker has the smallest programs there are. Runs of Deep CFR are resumed and evaluated in the
+# tests of small games, of the commands and of faults too.
 GAMES = {
     "kuhn": "game: kuhn",
     "lost_cities": "rules: {colors: 2, ranks: 3, wagers: 1, hand: 3, max_turns: 12}",
 }
 RUNS = [
     pytest.param((solver, game), id=f"{solver}-{game}", marks=marks)
-    for game, marks in (("kuhn", ()), ("lost_cities", pytest.mark.slow))
-    for solver in ("policy_gradient", "deep_cfr")
+    for solver, game, marks in (
+        ("policy_gradient", "kuhn", ()),
+        ("deep_cfr", "kuhn", pytest.mark.slow),
+        ("policy_gradient", "lost_cities", pytest.mark.slow),
+        ("deep_cfr", "lost_cities", pytest.mark.slow),
+    )
 ]
 
 

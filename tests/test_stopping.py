@@ -21,15 +21,15 @@ TINY = """
 iterations: 60
 solver: policy_gradient
 devices: cpu:1
+game: kuhn
 network: {kind: mlp, hidden: 8, layers: 1}
 traversal: {batch_width: 8, traversals: 16}
 memory: {advantage_capacity: 300}
 learner: {batch_size: 32}
 gradient: {steps: 2}
 critic: {steps: 2, capacity: 300}
-evaluation: {every: 0, games: 4, opponents: [random]}
+evaluation: {every: 0}
 checkpoint: {every: 25, keep: 10}
-rules: {colors: 2, ranks: 3, wagers: 1, hand: 3, max_turns: 12}
 """
 
 

@@ -12,8 +12,10 @@ from lostcities_jax.games.leduc import leduc
 from lostcities_jax.solvers import tabular
 from lostcities_jax.traversal.plan import Plan
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
 
-@pytest.mark.parametrize("branches", [1, 2])
+
+@pytest.mark.parametrize("branches", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_robust_and_external_sampling_find_an_equilibrium_of_kuhn(branches):
     game = kuhn()
     tree = build_tree(game)

@@ -247,7 +247,9 @@ def test_the_published_setting_is_as_published():
 
 
 def test_the_last_evaluation_may_be_without_opponents(tmp_path):
-    config = with_values(Config(), {"evaluation.opponents": []})
+    config = with_values(
+        Config(), {"evaluation.opponents": [], "network.hidden": 8, "network.layers": 1}
+    )
     game = make_game(config.game, config.rules)
     network = make_network(game, **dataclasses.asdict(config.network))
     with RunLog(tmp_path) as log:

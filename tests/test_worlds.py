@@ -19,6 +19,8 @@ from lostcities_jax.reference import Game
 from lostcities_jax.regret import sample_action
 from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, PRESETS, Rules
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 TINY = Rules(colors=2, ranks=1, wagers=3, hand=3)
 WORLDS = 4
 
@@ -72,10 +74,7 @@ def positions(rules, random_game, packed_view):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name == "six_colors" else ())
-        for name in PRESETS
-    ],
+    [pytest.param(name, marks=() if name == "classic" else pytest.mark.slow) for name in PRESETS],
 )
 def test_a_world_looks_to_the_mover_as_the_true_state_does(name, random_game, packed_view):
     rules = PRESETS[name]
