@@ -12,6 +12,7 @@ import gc
 import json
 import pathlib
 import shutil
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -66,7 +67,8 @@ def save(
     partial = path.with_name(path.name + _PARTIAL)
     try:
         _remove_temporary(directory)
-        _write(partial, policy, training, record)
+        with _late_writes_ignored():
+            _write(partial, policy, training, record)
         checksums.seal(partial)
         partial.rename(path)
         _prune(directory, keep)
@@ -294,6 +296,24 @@ def _checkpointer(handler: Any) -> Iterator[Any]:
             yield checkpointer
     finally:
         absl.logging.set_verbosity(verbosity)
+
+
+@contextlib.contextmanager
+def _late_writes_ignored() -> Iterator[None]:
+    """Has nothing told of arrays that a failed save was still writing.
+
+    Orbax closes its event loop at the first failure; each array that is through after that would
+    print a traceback. They may come late, so that after a failure it stays so.
+    """
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        if str(unraisable.exc_value) != "Event loop is closed":
+            before(unraisable)
+
+    sys.unraisablehook = hook
+    yield
+    sys.unraisablehook = before
 
 
 def _drop_unfinished() -> None:

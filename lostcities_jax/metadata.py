@@ -73,9 +73,12 @@ def parse_metadata(record: dict[str, Any], version: Any, name: str) -> Metadata:
 
 
 def brief(error: Exception) -> str:
-    """The kind of an error and the first line of what it says."""
+    """The kind of an error and the first line of what it says; of a long one both ends.
+
+    Libraries that wrap an error say where first and why last.
+    """
     text = f"{type(error).__name__}: {error}".splitlines()[0]
-    return text if len(text) <= 200 else text[:200] + "..."
+    return text if len(text) <= 200 else f"{text[:98]} ... {text[-97:]}"
 
 
 def _checked(metadata: Metadata) -> Metadata:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import typing
 
 import flax.struct
@@ -353,6 +354,18 @@ def test_a_save_that_the_disk_has_no_room_for_leaves_nothing_and_earlier_ones_wh
     assert os.listdir(run / "checkpoints") == ["3"]
     assert_same(restore_policy(run, policy_of()), policy_of(3))
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_failed_save_says_why_in_one_line_whatever_else_it_was_writing(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    arrays = {str(index): np.random.default_rng(index).random(20_000) for index in range(60)}
+    folder = tmp_path / ("a long name " * 10)
+    with no_file_longer_than(3000):
+        message = error_of(save, folder, 1, arrays, arrays, METADATA, 1)
+    assert f"{folder}/1 cannot be written: " in message and "File too large" in message
+    time.sleep(0.5)
+    assert told == []
 
 
 def test_saving_and_restoring_write_nothing_to_the_terminal(tmp_path, capfd):
