@@ -444,14 +444,12 @@ def test_information_states_of_open_spiel_remember_all_and_no_more(history_ids, 
     assert len(history_ids) == len(tree.histories.legal)
 
 
-def test_uniform_play_is_worth_and_loses_the_same_to_open_spiel():
-    rules = dataclasses.replace(MINI, hand=1, ranks=1)
-    game = pyspiel.load_game(openspiel.GAME_TYPE.short_name, dataclasses.asdict(rules))
-    uniform, tree = pyspiel.UniformRandomPolicy(game), build_tree(make_game("lost_cities", rules))
+def test_uniform_play_is_worth_and_loses_the_same_to_open_spiel(spiel_mini, tree):
+    uniform = pyspiel.UniformRandomPolicy(spiel_mini)
     table = uniform_table(tree)
-    value, _ = pyspiel.expected_returns(game.new_initial_state(), uniform, -1, False)
+    value, _ = pyspiel.expected_returns(spiel_mini.new_initial_state(), uniform, -1, False)
     assert value == pytest.approx(expected_value(tree, table), abs=1e-6)
-    exploitability = pyspiel.exploitability(game, uniform)
+    exploitability = pyspiel.exploitability(spiel_mini, uniform)
     assert exploitability == pytest.approx(nash_conv(tree, table) / 2, abs=1e-6)
 
 

@@ -91,6 +91,13 @@ def test_tapes_of_cpu_devices_share_a_memory_and_one_comes_home():
     assert (one.at_home, four.at_home) == (0, 16 * per_lane)
 
 
+def test_a_critic_with_a_device_of_its_own_has_its_memory_there_too():
+    config = config_of(64)
+    one, four = (memory_needs(config, GAME, machine_of(devices)) for devices in (1, 4))
+    capacity = config.critic.capacity
+    assert four.memories - one.memories == pytest.approx(capacity * one.per_sample, rel=1e-5)
+
+
 @pytest.mark.parametrize("devices", [1, 4])
 def test_a_width_that_does_not_fit_is_refused_with_the_largest_that_does(devices, monkeypatch):
     machine = machine_of(devices)

@@ -41,8 +41,6 @@ SIZES = {
         "RULES": ["--rules", "mini", "--batch-width", "8"],
     },
 }
-# What they call is also tried by the tests of the commands.
-SLOW = ("batch_width", "comparing_agents")
 BAR = "application/vnd.jupyter.widget-view+json"
 SAYS = {
     "quickstart": [BAR, "image/png", "games a row", "data:text/html;base64"],
@@ -78,11 +76,7 @@ def test_the_sizes_of_a_notebook_are_in_one_cell(path):
     assert not missing
 
 
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=pytest.mark.slow if path.stem in SLOW else ()) for path in NOTEBOOKS],
-    ids=name_of,
-)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name_of)
 def test_a_notebook_runs_from_a_clean_kernel(path, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

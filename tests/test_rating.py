@@ -372,19 +372,19 @@ def test_runs_of_one_name_are_told_apart_by_their_folders(runs, tmp_path):
 
 def test_the_command_prints_and_writes_the_table(runs, tmp_path, capsys):
     file = tmp_path / "table.json"
-    argv = [str(runs / "a"), "--bots", "--games", "20", "--batch-width", "8"]
+    argv = [str(runs / "a"), "--bots", "random", "--games", "20", "--batch-width", "8"]
     argv += ["--cross", "--json", str(file), "--devices", "cpu:1"]
     assert run_command(rate.main, argv) == 0
     out, err = capsys.readouterr()
     record = json.loads(file.read_text())
-    assert {row["agent"] for row in record["ratings"]} == {"a/1", "a/2", "a/10"}
+    assert {row["agent"] for row in record["ratings"]} == {"a/1", "a/2", "a/10", "random"}
     elos = [row["rating"] for row in record["ratings"]]
     assert elos == sorted(elos, reverse=True)
     for row, points in zip(record["ratings"], record["points"], strict=True):
         assert f"{row['rating']:.0f} [{row['rating_low']:.0f}, {row['rating_high']:.0f}]" in out
-        assert sum(point or 0 for point in points) / 2 == pytest.approx(row["points"])
+        assert sum(point or 0 for point in points) / 3 == pytest.approx(row["points"])
     assert "points a game against" in out
-    assert err.count("played ") == 3 and "played 3/3: " in err
+    assert err.count("played ") == 6 and "played 6/6: " in err
 
 
 def test_tables_on_a_narrow_terminal_keep_every_figure_and_names_as_they_are():

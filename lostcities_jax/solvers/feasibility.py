@@ -217,18 +217,24 @@ def _sample_bytes(game: Game) -> int:
 
 
 def _memory_bytes(config: Config, game: Game, machine: Machine) -> int:
-    """Bytes of all memories of a process, at its home."""
+    """Bytes of all memories of a process, at its home, and of the critic's copy for its own device.
+
+    CPU devices share a memory; on others the copy is counted as if they did.
+    """
     sizes, item = config.memory, _item(game)
     is_gradient = config.solver == "policy_gradient"
 
     def bytes_of(capacity: int, rows: int = 1) -> int:
         return memory.bytes_needed(own_share(machine, capacity), *item, rows=rows)
 
+    copies = 0
+    if needs_critic(config.traversal.estimator):
+        copies = 1 if machine.aside == machine.home else 2
     advantage = bytes_of(sizes.advantage_capacity, rows=2 if is_gradient else 1)
     return (
         advantage * (1 if plays_itself(config) else 2)
         + bytes_of(sizes.strategy_capacity) * (0 if is_gradient else 1)
-        + bytes_of(config.critic.capacity) * (1 if needs_critic(config.traversal.estimator) else 0)
+        + bytes_of(config.critic.capacity) * copies
     )
 
 
