@@ -38,6 +38,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "reservoir, critic, no weighting": _RESERVOIR | {"learner.weighting": "none"},
     "mlp 512x3": {"network.kind": "mlp", "network.hidden": 512},
     "color_shared 64x3": {"network.hidden": 64},
+    "color_shared 128x4": {"network.hidden": 128, "network.layers": 4},
     "epsilon 0.005": {"traversal.epsilon": 0.005},
     "epsilon 0.1": {"traversal.epsilon": 0.1},
     "batches of 1024": {
@@ -53,6 +54,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "utility mixed": {"utility.points": 0.5, "utility.win": 15.0},
     "policy gradient": _GRADIENT,
     "policy gradient, league": _GRADIENT | _LEAGUE,
+    "policy gradient, batches of 256": _GRADIENT
+    | {"learner.batch_size": 256, "gradient.steps": 600, "critic.steps": 480},
     "policy gradient, entropy 0.05": _GRADIENT | {"gradient.entropy": 0.05},
     "policy gradient, utility win": _GRADIENT | {"utility.points": 0.0, "utility.win": 30.0},
 }

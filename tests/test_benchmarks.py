@@ -69,6 +69,7 @@ UNTRIED = (
     "play",
     "faults",  # its parts are tried in test_faults
     "population",
+    "tuning",  # its choice is tried in test_tune
 )  # they take long even when tiny
 WITH_LIMIT = {"traversal", "memory", "learner"}  # in every row
 

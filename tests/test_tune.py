@@ -1,14 +1,17 @@
 """The tune command: it finds the fastest setting, and leaves a config that differs in it alone."""
 
+import collections
 from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 
+from benchmarks import tuning as tuning_benchmark
 from lostcities_jax import tune, tuning
 from lostcities_jax.assembly import Assembly
 from lostcities_jax.config import load_config, with_values
+from lostcities_jax.devices import SAME
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.games.kuhn import kuhn
 from lostcities_jax.tuning import Setting, Timing, widths_to_try
@@ -43,6 +46,26 @@ def test_the_setting_found_is_within_5_percent_of_the_best_on_a_noisy_machine(se
     found = find(settings, measure, 5, lambda _: None)
     assert true[found[0].setting] <= 1.05 * min(true.values())
     assert sorted(one.setting for one in found) == sorted(settings)
+
+
+@pytest.mark.parametrize(("hurry", "missed", "code"), [(1.0, 0, 0), (10.0, 60, 1)])
+def test_the_benchmark_of_tune_says_what_its_choice_misses(
+    hurry, missed, code, monkeypatch, capsys
+):
+    """The widest is the fastest, unless the others seem faster to tune than in the sweep."""
+    true = {32: 2.0, 64: 1.8, 128: 1.6, 256: 1.0}
+    calls = collections.Counter()
+
+    def measure(config, setting, iterations):
+        calls[setting] += 1
+        in_sweep = calls[setting] == 1
+        return [timed(true[setting.width] / (1 if in_sweep or setting.width == 256 else hurry))]
+
+    monkeypatch.setattr(tuning_benchmark, "measure_setting", measure)
+    monkeypatch.setattr(tuning_benchmark, "places_to_try", lambda: [("cpu:1", SAME)])
+    flags = "--widths 32 64 128 256 --repeats 1"
+    assert run_command(tuning_benchmark.main, flags.split()) == code
+    assert f"the choice of tune is {missed}.0 % slower" in capsys.readouterr().out
 
 
 def test_settings_that_cannot_be_are_told_and_left_out():
