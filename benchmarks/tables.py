@@ -1,6 +1,6 @@
-"""`python -m benchmarks.tables`: the README's tables of speed, from the stored results.
+"""`python -m benchmarks.tables`: the tables of README and RESULTS, from the stored results.
 
-A table stands between two comments with its name and is replaced as a whole, so that no figure is
+A table stands on one of the pages between two comments with its name and is replaced as a whole, so that no figure is
 copied by hand. Of several records of one setting the newest counts, and none from another machine
 than the newest.
 """
@@ -19,14 +19,17 @@ from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.settings import checked
 
 NAME = "tables"
-README = pathlib.Path(__file__).parents[1] / "README.md"
+PAGES = (
+    pathlib.Path(__file__).parents[1] / "README.md",
+    pathlib.Path(__file__).parent / "RESULTS.md",
+)
 Record = dict[str, Any]
 
 
 @checked
 @dataclasses.dataclass(frozen=True)
 class Flags:
-    """Write the stored results of the benchmarks into the README's tables.
+    """Write the stored results of the benchmarks into the tables of the pages.
 
     Attributes:
       check: write nothing; exit with 1 if a table is not that of the stored results.
@@ -38,29 +41,32 @@ class Flags:
 def main(argv: Sequence[str]) -> int:
     """Runs the command; raises UserError for whatever the user can mend."""
     flags = parse_flags(Flags, argv, NAME)
-    old = README.read_text(encoding="utf-8")
+    old = [page.read_text(encoding="utf-8") for page in PAGES]
     new = with_tables(old)
     if flags.check:
-        print("the README has the stored results" if new == old else "the README is out of date")
+        print("the pages have the stored results" if new == old else "a page is out of date")
         return int(new != old)
-    README.write_text(new, encoding="utf-8")
+    for page, text in zip(PAGES, new, strict=True):
+        page.write_text(text, encoding="utf-8")
     return 0
 
 
-def with_tables(text: str) -> str:
-    """A text with every table in its place.
+def with_tables(pages: Sequence[str]) -> list[str]:
+    """The texts of the pages with every table in its place.
 
     Raises:
-      UserError: for a table without a place.
+      UserError: for a table that has no place, or several.
     """
+    pages = list(pages)
     for name, make in TABLES.items():
         begin, end = f"<!-- {name}: python -m benchmarks.tables -->", f"<!-- end of {name} -->"
         place = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        if not place.search(text):
-            raise UserError(f"{README.name} has no {begin}; allowed: one, and {end}")
+        found = [index for index, page in enumerate(pages) for _ in place.findall(page)]
+        if len(found) != 1:
+            raise UserError(f"{begin} is on the pages {len(found)} times; allowed: once, with {end}")
         table = f"{begin}\n{make()}\n{end}"
-        text = place.sub(lambda _, table=table: table, text)
-    return text
+        pages[found[0]] = place.sub(lambda _, table=table: table, pages[found[0]])
+    return pages
 
 
 def stored(name: str) -> list[Record]:
@@ -90,7 +96,7 @@ def network_of(record: Record) -> str:
 def _row_of(record: Record) -> str:
     """What tells a record from those of other settings; how long it was measured does not."""
     ways = ("store", "repeats", "seconds", "widths", "networks", "traversals_per_lane")
-    ways += ("max_cycles", "steps", "traversals", "host_traversals")
+    ways += ("max_cycles", "steps", "traversals", "host_traversals", "variants", "seeds")
     settings = {key: value for key, value in record["settings"].items() if key not in ways}
     return json.dumps(settings, sort_keys=True)
 
@@ -160,6 +166,24 @@ def _pieces() -> str:
     return f"{_markdown(lines)}\n\n{_where(used)}"
 
 
+def _ablation() -> str:
+    """One row for each variant, with the figures of its seeds beside each other."""
+    records = stored("ablation")
+    opponents = sorted(
+        {key.split(",")[0] for one in records for key in one["figures"] if "," in key}
+    )
+    lines = [["variant", "iterations", *(f"{name}: win %, points" for name in opponents)]]
+    for variant in dict.fromkeys(one["settings"]["variant"] for one in records):
+        figures = [one["figures"] for one in records if one["settings"]["variant"] == variant]
+        line = [variant, " / ".join(f"{one['iterations']:.0f}" for one in figures)]
+        for name in opponents:
+            wins = " / ".join(f"{one[f'{name}, win %']:.1f}" for one in figures)
+            points = " / ".join(f"{one[f'{name}, points']:+.1f}" for one in figures)
+            line.append(f"{wins}, {points}")
+        lines.append(line)
+    return f"{_markdown(lines)}\n\n{_where(records)}"
+
+
 def _share(record: Record) -> str:
     return "" if record["ratio"] is None else f" ({record['ratio']:.2f})"
 
@@ -182,6 +206,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "traversal": _traversal,
     "pieces": _pieces,
     "schedulers": _schedulers,
+    "ablation": _ablation,
 }
 
 if __name__ == "__main__":

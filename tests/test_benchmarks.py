@@ -267,6 +267,9 @@ def results(monkeypatch, tmp_path):
     write("learner", [{"settings": settings(1) | {"batch": 8}, "rate": 3.0}])
     row = {"settings": {"network": "512x3", "scheduler": "lockstep"}, "rate": 5.0}
     write("schedulers", [row | {"realised_batch": 7.0, "ratio": 0.5}])
+    figures = {"iterations": 9.0, "games": 5.0, "expert, win %": 51.25, "expert, points": -2.0}
+    trained = [{"variant": "default", "seed": seed, "seeds": (1, 2)} for seed in (1, 2)]
+    write("ablation", [{"settings": one, "rate": 1.0, "figures": figures} for one in trained])
     return tmp_path
 
 
@@ -276,13 +279,16 @@ def test_the_tables_hold_the_newest_records_of_the_newest_machine(results):
         f"<!-- end of {name} -->\nafter\n"
         for name in tables.TABLES
     )
-    once = tables.with_tables(text)
+    once, other = tables.with_tables([text, "another page"])
     assert "| 64 | **2,000 (0.50)** |" in once and "| 128 | 1,500 (0.38) |" in once
+    assert "| default | 9 / 9 | 51.2 / 51.2, -2.0 / -2.0 |" in once
     assert "Other" not in once and "2 cores of Chip" in once and "old" not in once
     assert once.count("before") == once.count("after") == len(tables.TABLES)
-    assert tables.with_tables(once) == once
-    with pytest.raises(UserError, match="allowed"):
-        tables.with_tables("")
+    assert other == "another page"
+    assert tables.with_tables([once]) == [once]
+    for pages in ([], [text, text]):
+        with pytest.raises(UserError, match="allowed: once"):
+            tables.with_tables(pages)
 
 
 def test_the_plot_has_a_line_for_each_network_and_the_same_bytes_each_time(results, tmp_path):
@@ -295,5 +301,5 @@ def test_the_plot_has_a_line_for_each_network_and_the_same_bytes_each_time(resul
     assert run_command(plot.main, ["--out", str(tmp_path / "a.txt")]) == 2
 
 
-def test_the_tables_of_the_readme_are_those_of_the_stored_results():
+def test_the_tables_of_the_pages_are_those_of_the_stored_results():
     assert run_command(tables.main, ["--check"]) == 0
