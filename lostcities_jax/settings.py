@@ -45,7 +45,7 @@ class TraversalConfig:
     """How an iteration samples the game tree.
 
     Attributes:
-      batch_width: lanes that walk the game in lockstep.
+      batch_width: lanes that walk the game in lockstep; each device takes as many, rounded up.
       devices: devices that walk, if others than those of the run: same, auto, gpu or cpu:N; with
         a weak GPU, its memories and networks may stay there while the CPU's cores walk.
       traversals: traversals per player and iteration.

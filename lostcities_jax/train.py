@@ -108,7 +108,7 @@ def _announce(
     log.write(
         f"{'resuming after iteration ' + str(done) if done else 'training'} in {folder} on "
         f"{machine.lanes.size} {machine.lanes.devices.flat[0].platform} device(s), "
-        f"{config.traversal.batch_width} lanes; compiling first"
+        f"batch width {config.traversal.batch_width}; compiling first"
     )
 
 

@@ -72,7 +72,7 @@ def narrow(request):
 @pytest.mark.parametrize(
     ("width", "devices", "home"),
     [
-        (16, 2, 3),
+        (16, 3, 3),
         pytest.param(16, 4, 0, marks=pytest.mark.slow),
         pytest.param(2, 1, 1, marks=pytest.mark.slow),
     ],

@@ -123,8 +123,7 @@ class MemoryNeeds(NamedTuple):
 def memory_needs(config: Config, game: Game, machine: Machine) -> MemoryNeeds:
     """What lockstep traversals and memories need; tests hold it against XLA's own account.
 
-    Raises:
-      ValueError: for a width that the devices do not divide.
+    Any number of devices goes with any width: each takes its share of the lanes, rounded up.
     """
     plan = traversal_plan(config, game)
     lanes = machine.lanes
@@ -145,7 +144,7 @@ def memory_needs(config: Config, game: Game, machine: Machine) -> MemoryNeeds:
 
 
 def check_feasible(config: Config, game: Game, machine: Machine) -> None:
-    """Refuses a width that the devices do not divide, and sizes that do not fit.
+    """Refuses sizes that do not fit.
 
     Raises:
       UserError: names the setting, what it needs and the largest value that fits.
@@ -172,10 +171,7 @@ def check_feasible(config: Config, game: Game, machine: Machine) -> None:
                 f"lockstep"
             )
         return
-    try:
-        needs = memory_needs(config, game, machine)
-    except ValueError as error:
-        raise UserError(f"traversal.{error}") from error
+    needs = memory_needs(config, game, machine)
     if _fits(needs, machine):
         return
     widths = [2**k * machine.lanes.size * machine.processes for k in range(21)]

@@ -31,13 +31,13 @@ WHOLE = Part()
 
 
 def device_plan(plan: Plan, num_devices: int) -> Plan:
-    """The share of each of `num_devices`; raises ValueError if the width does not divide."""
-    if plan.width % num_devices:
-        raise ValueError(
-            f"batch_width is {plan.width}; allowed: a multiple of the {num_devices} devices"
-        )
+    """The share of each of `num_devices`: of lanes and of traversals, both rounded up.
+
+    So all devices run one program, and together some more lanes than the width where they do not
+    divide it; no sample depends on how many there are.
+    """
     return dataclasses.replace(
-        plan, width=plan.width // num_devices, quota=-(-plan.quota // num_devices)
+        plan, width=-(-plan.width // num_devices), quota=-(-plan.quota // num_devices)
     )
 
 
