@@ -140,6 +140,19 @@ def test_against_an_opponent_only_the_own_decisions_are_learned_from(game, oppon
 
 
 @pytest.mark.usefixtures("quick_compile")
+def test_what_follows_the_games_compiles_once_for_all_devices(caplog):
+    config = dataclasses.replace(CONFIG, solver="policy_gradient", game="kuhn", seed=5)
+    _, _, steps = make(config, 4)
+    state = steps.init()
+    batches = steps.play(state, 1)
+    with jax.log_compiles():
+        jax.block_until_ready(steps.remember(state, 1, batches))
+    said = [record.getMessage() for record in caplog.records]
+    compiled = [text.split()[4] for text in said if text.startswith("Finished XLA compilation of")]
+    assert compiled and len(compiled) == len(set(compiled)), compiled
+
+
+@pytest.mark.usefixtures("quick_compile")
 def test_a_league_plays_a_past_network_once_there_is_one():
     config = dataclasses.replace(
         with_traversal(CONFIG, opponent="league"),

@@ -35,7 +35,7 @@ from lostcities_jax.solvers.remembering import (
 )
 from lostcities_jax.traversal.lockstep import Seat
 from lostcities_jax.traversal.plan import Plan
-from lostcities_jax.traversal.sharded import Part, own_quota, sharded_traverse, shards
+from lostcities_jax.traversal.sharded import Part, own_quota, sharded_traverse
 from lostcities_jax.traversal.statistics import Statistics, statistics, tape_statistics
 
 
@@ -109,13 +109,13 @@ def _lockstep(config: Config, game: Game, network: Network, machine: Machine) ->
     # One program where the same functions play, whoever traverses.
     programs = {pair: sharded_traverse(game, pair, plan, machine.lanes, part) for pair in policies}
     replicated = NamedSharding(machine.lanes, PartitionSpec())
-    add_tapes = make_remember(
+    add_tape = make_remember(
         game,
         network,
         ESTIMATORS[config.traversal.estimator],
         config.critic.target_scale,
         config.critic.trace,
-        machine.home,
+        machine,
         plan.levels(game),
     )
 
@@ -131,8 +131,8 @@ def _lockstep(config: Config, game: Game, network: Network, machine: Machine) ->
         tape, summary = batch
         if memories.critic is not None:
             memories = memories._replace(critic=clear(memories.critic))
-        tapes = shards(tape, summary, machine.lanes)
-        return add_tapes(traverser_writes(traverser), memories, tapes, critic, iteration, key)
+        writers = traverser_writes(traverser)
+        return add_tape(writers, memories, tape, summary, critic, iteration, key)
 
     quota = own_quota(plan, machine.lanes.size, part)
     count = jax.jit(functools.partial(tape_statistics, game, quota))

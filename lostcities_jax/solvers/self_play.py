@@ -40,7 +40,7 @@ from lostcities_jax.solvers.remembering import Memories, Writers, make_remember
 from lostcities_jax.solvers.scheduling import part_of, traversal_plan
 from lostcities_jax.solvers.seating import Batch, Rival, make_play
 from lostcities_jax.traversal.samples import critic_advantage, policy_advantage
-from lostcities_jax.traversal.sharded import own_quota, shards
+from lostcities_jax.traversal.sharded import own_quota
 from lostcities_jax.traversal.statistics import Statistics, tape_statistics
 
 _POLICY, _STRATEGY, _CRITIC = range(3)  # what is fitted
@@ -140,13 +140,13 @@ def make_self_play(
         key, league_key = key_of(TRAVERSE, iteration), key_of(LEAGUE, iteration)
         return play_games(state.policy.params, state.snapshots, key, league_key)
 
-    remember_tapes = make_remember(
+    remember_tape = make_remember(
         game,
         network,
         policy_advantage if is_gradient else critic_advantage,
         config.critic.target_scale,
         config.critic.trace,
-        machine.home,
+        machine,
     )
 
     def remember(state: SelfPlayState, iteration: int, batches: list[Batch]) -> SelfPlayState:
@@ -155,10 +155,11 @@ def make_self_play(
             critic=memory.clear(_present(state.memories.critic)),
         )
         for index, batch in enumerate(batches):
-            memories = remember_tapes(
+            memories = remember_tape(
                 Writers(batch.learners, batch.learners),
                 memories,
-                shards(batch.tape, batch.summary, machine.lanes),
+                batch.tape,
+                batch.summary,
                 state.critic.params,
                 iteration,
                 own_key(machine, key_of(MEMORY, iteration, index)),
