@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
         for width in trial.widths or widths_to_try(config)
     ]
     measure = functools.partial(measure_setting, config)
-    found = tune(settings, measure, trial.repeats, lambda one: console.print(_line(one)))
+    found = tune(settings, measure, trial.repeats, lambda one: console.print(str(one)))
     console.print(_table(found))
     best = found[0].setting
     console.out(
@@ -114,14 +114,6 @@ def _parse(argv: Sequence[str]) -> tuple[Config, Trial]:
 def _place(text: str) -> tuple[str, str]:
     devices, slash, walking = text.partition("/")
     return devices, walking if slash else SAME
-
-
-def _line(one: Tuned) -> str:
-    width, devices, walking = one.setting
-    where = devices if walking == SAME else f"{devices}, walking on {walking}"
-    if not one.timings:
-        return f"{width} lanes on {where}: {one.refusal}"
-    return f"{width} lanes on {where}: {one.seconds:.3f} s an iteration"
 
 
 def _table(found: Sequence[Tuned]) -> rich.table.Table:

@@ -68,6 +68,22 @@ def test_the_benchmark_of_tune_says_what_its_choice_misses(
     assert f"the choice of tune is {missed}.0 % slower" in capsys.readouterr().out
 
 
+def test_the_benchmark_of_tune_says_which_settings_it_leaves_out(monkeypatch, capsys):
+    def measure(config, setting, iterations):
+        if setting.width > 32:
+            raise UserError("too wide")
+        return [timed(1.0)] * iterations
+
+    monkeypatch.setattr(tuning_benchmark, "measure_setting", measure)
+    monkeypatch.setattr(tuning_benchmark, "places_to_try", lambda: [("cpu:1", SAME)])
+    assert run_command(tuning_benchmark.main, ["--widths", "32", "64"]) == 0
+    printed = capsys.readouterr().out
+    assert "left out: 64 lanes on cpu:1: too wide" in printed
+    assert "the choice of tune is 0.0 % slower" in printed
+    assert run_command(tuning_benchmark.main, ["--widths", "64"]) == 2
+    assert "every setting is refused" in capsys.readouterr().err
+
+
 def test_settings_that_cannot_be_are_told_and_left_out():
     def measure(setting, iterations):
         if setting.width == 64:
