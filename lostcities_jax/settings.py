@@ -99,7 +99,6 @@ class SchedulerConfig:
       slots: rows that the workers share with the server.
       max_batch: rows of a network call of the server.
       window_microseconds: how long the server waits for more rows.
-      push_every: iterations between pushes of the networks to the server.
     """
 
     kind: Literal["lockstep", "recursive", "interleaved", "server"] = "lockstep"
@@ -108,7 +107,6 @@ class SchedulerConfig:
     slots: Annotated[int, Field(ge=1, le=2**20)] = 256
     max_batch: Annotated[int, Field(ge=1, le=2**20)] = 256
     window_microseconds: CountOrZero = 200
-    push_every: Count = 1
 
 
 @dataclasses.dataclass(frozen=True)
