@@ -182,12 +182,13 @@ class LearnerConfig:
       optimizer: of all networks: AdamW, or Muon for hidden layers and Nadam for the rest. Muon is
         ahead in runs of some 40 iterations and far behind in long ones.
       learning_rate: of either.
-      final_rate: share of the learning rate that is left at the end of the run; it falls
-        linearly. The strategy network's stays.
+      final_rate: share of the learning rate that is left at the end of the run, or of each fit
+        that begins with new weights; it falls linearly. The strategy network's stays.
       weight_decay: of either.
       max_grad_norm: norm the gradient is clipped to.
       weighting: weight of a sample by the iteration it comes from.
-      warm_start: go on from the last iteration's advantage network, not from a new one.
+      warm_start: go on from the last iteration's advantage network, not from a new one, which
+        only a reservoir allows.
       target_scale: points that make 1.0 of a regret.
       accumulation: of regrets over iterations: a reservoir of those of all iterations, with
         one network a player; or bootstrap, one network for both players, fitted to the newest
