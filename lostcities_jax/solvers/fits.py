@@ -55,7 +55,7 @@ def policy_fit(config: Config, game: Game, network: Network, machine: Machine) -
     """Of the policy of self-play to the newest batch: `solver` decides what becomes of it."""
     if config.solver == "policy_gradient":
         clip, entropy = config.gradient.clip, config.gradient.entropy
-        loss = clipped_surrogate(clip, entropy)
+        loss = clipped_surrogate(clip, entropy, fit_axis(machine))
         steps, fits = config.gradient.steps, config.iterations
         learner = _learner(config, game, network, machine, loss, steps, 1.0, fits)
         return _compiled(machine, learner, lambda _: _newest(config))
