@@ -75,6 +75,7 @@ def make_remember(
     advantages are made without a critic; `levels` are those of the traversal's stack.
     """
 
+    strategy = functools.partial(samples.strategy, game)
     critic_return = functools.partial(samples.critic_return, game)
 
     @jax.jit
@@ -95,7 +96,7 @@ def make_remember(
         memories, first = carry
         wanted = [
             (make_advantage, writers.advantage, memories.advantage),
-            (samples.strategy, writers.strategy, memories.strategy),
+            (strategy, writers.strategy, memories.strategy),
             (critic_return, (0, 1), memories.critic),
         ]
         added, counts = [], []

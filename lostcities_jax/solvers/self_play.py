@@ -143,7 +143,7 @@ def make_self_play(
     remember_tapes = make_remember(
         game,
         network,
-        policy_advantage if is_gradient else critic_advantage,
+        functools.partial(policy_advantage, game) if is_gradient else critic_advantage,
         config.critic.target_scale,
         config.critic.trace,
         machine.home,
