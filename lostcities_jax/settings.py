@@ -48,7 +48,8 @@ class TraversalConfig:
       batch_width: lanes that walk the game in lockstep.
       devices: devices that walk, if others than those of the run: same, auto, gpu or cpu:N; with
         a weak GPU, its memories and networks may stay there while the CPU's cores walk.
-      traversals: traversals per player and iteration.
+      traversals: traversals of a batch; an iteration has one for both seats where a network plays
+        itself, else one for each player.
       epsilon: share of uniform exploration in the traverser's sampling policy.
       sampling: actions the traverser follows: one by its sampling policy, all, or some.
       branches: how many of the legal actions robust sampling follows.
@@ -144,7 +145,7 @@ class CriticConfig:
     """The network that values actions with both hands open; only some estimators use it.
 
     Attributes:
-      steps: steps of each fit, after every batch of traversals.
+      steps: steps of each fit: one an iteration, or with networks of their own one a player.
       trace: share of what later decisions brought in its targets, against its own value (the
         lambda of Retrace).
       capacity: samples of the newest batch to fit to.

@@ -71,10 +71,13 @@ def remembered(config, devices=1):
     """The memories after a first batch, in which every network plays the uniform policy."""
     _, _, steps = make(config, devices)
     state = steps.init()
-    batches = steps.play(state, 1)
-    decisions = sum(int(steps.statistics(batch).nodes) for batch in batches)
-    memories = jax.device_get(steps.remember(state, 1, batches).memories)
-    return memories, decisions, [batch.learners for batch in batches]
+    decisions, learners = 0, []
+    for index in range(steps.batches):
+        batch = steps.play(state, 1, index)
+        decisions += int(steps.statistics(batch).nodes)
+        learners.append(batch.learners)
+        state = steps.remember(state, 1, index, batch)
+    return jax.device_get(state.memories), decisions, learners
 
 
 @pytest.mark.parametrize("game", ["leduc", pytest.param("lost_cities", marks=pytest.mark.slow)])
@@ -100,7 +103,7 @@ def test_a_critic_fitted_on_a_device_of_its_own_is_that_of_one_device():
     for devices in (1, 2):
         _, _, steps = make(config, devices)
         state = steps.init()
-        state = steps.remember(state, 1, steps.play(state, 1))
+        state = steps.remember(state, 1, 0, steps.play(state, 1, 0))
         state, losses = steps.fit_critic(state, 1)
         assert losses[1] < losses[0]
         assert {leaf.device for leaf in jax.tree.leaves(state)} == {jax.devices()[0]}
@@ -160,7 +163,7 @@ def test_a_league_plays_a_past_network_once_there_is_one():
     params["card_head"]["bias"] = params["card_head"]["bias"].at[: RULES.hand].set(-50.0)
     always_discards = state._replace(policy=state.policy._replace(params=params))
     kept = steps.keep_snapshot(always_discards, 1).snapshots
-    first, _ = steps.play(state._replace(snapshots=kept), 2)
+    first = steps.play(state._replace(snapshots=kept), 2, 0)
     rows = jax.device_get(first.tape.rows)
     opponent, own = rows[2], rows[0]
     assert (opponent.action[opponent.live] >= RULES.hand).all()
@@ -190,7 +193,7 @@ def test_cut_after_one_decision_it_learns_to_discard(solver, network_config):
     game, network, steps = make(config)
     state = steps.init()
     for iteration in range(1, config.iterations + 1):
-        state = steps.remember(state, iteration, steps.play(state, iteration))
+        state = steps.remember(state, iteration, 0, steps.play(state, iteration, 0))
         state, _ = steps.fit_policy(state, iteration)
         state, _ = steps.fit_critic(state, iteration)
     deals = jax.vmap(game.deal)(jax.random.split(jax.random.key(99), 64))
