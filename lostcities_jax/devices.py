@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from lostcities_jax.errors import UserError, nearest, shown
+from lostcities_jax.host_memory import host_memory_bytes
 
 LANE_AXIS = "lane"
 PROCESS_AXIS = "process"
@@ -134,11 +135,8 @@ def out_of_memory_named(settings: str) -> Iterator[None]:
 
 
 def memory_limit_bytes(device: jax.Device) -> int | None:  # pyright: ignore
-    """Memory a device may use: its own, or the machine's for a CPU; None if unknown."""
+    """Memory a device may use: its own, or this process's for a CPU; None if unknown."""
     stats = device.memory_stats() or {}
     if "bytes_limit" in stats:
         return stats["bytes_limit"]
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None
+    return host_memory_bytes()

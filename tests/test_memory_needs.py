@@ -1,6 +1,8 @@
 """The memory a run is said to need is what XLA says its programs take."""
 
+import contextlib
 import dataclasses
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +16,12 @@ from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import make_network
 from lostcities_jax.rules import Rules
 from lostcities_jax.settings import Config, MemoryConfig, NetworkConfig, TraversalConfig
-from lostcities_jax.solvers import feasibility
+from lostcities_jax.solvers import catalogue, feasibility
 from lostcities_jax.solvers.feasibility import check_feasible, memory_needs
 from lostcities_jax.solvers.opponents import SeatParams, traversal_policy
 from lostcities_jax.solvers.scheduling import traversal_plan
+from lostcities_jax.solvers.seating import Batch
+from lostcities_jax.solvers.self_play import make_self_play
 from lostcities_jax.traversal.critic import baselines
 from lostcities_jax.traversal.lockstep import Seat
 from lostcities_jax.traversal.sharded import sharded_traverse
@@ -98,6 +102,38 @@ def test_any_number_of_devices_goes_with_any_width(devices):
     machine = machine_of(devices)
     for width in (1, 3, 64):
         check_feasible(config_of(width), GAME, machine)
+
+
+def test_of_the_two_batches_against_an_opponent_one_tape_is_held_at_a_time(monkeypatch):
+    """So the needs count the tape of one, as many as an iteration has."""
+    sizes = dataclasses.replace(config_of(8).traversal, opponent="random")
+    config, machine = dataclasses.replace(config_of(8), traversal=sizes), machine_of(1)
+    tapes, held = [], []
+
+    class FakeTape:
+        pass
+
+    def play(state, iteration, index):
+        held.append(sum(tape() is not None for tape in tapes))
+        tape = FakeTape()
+        tapes.append(weakref.ref(tape))
+        return Batch((index,), tape, None)
+
+    def fit(state, iteration):
+        return state, np.zeros(2)
+
+    steps = make_self_play(config, GAME, NETWORK, machine)._replace(
+        play=play,
+        statistics=lambda batch: 0,
+        remember=lambda state, iteration, index, batch: state,
+        fit_policy=fit,
+        fit_critic=fit,
+        keep_snapshot=lambda state, iteration: state,
+    )
+    monkeypatch.setattr(catalogue, "make_self_play", lambda *_: steps)
+    solver = catalogue.make_solver(config, GAME, NETWORK, machine)
+    solver.iterate("state", 1, lambda name, title: contextlib.nullcontext())
+    assert held == [0, 0]
 
 
 def test_a_critic_with_a_device_of_its_own_has_its_memory_there_too():

@@ -17,7 +17,7 @@ from lostcities_jax.rivals import as_rival, load_rival, with_pinned_rival
 from lostcities_jax.rules import CARD_PHASE, CLASSIC, MINI
 from lostcities_jax.settings import Config, NetworkConfig, RivalConfig, TraversalConfig
 from lostcities_jax.solvers.feasibility import check_settings
-from lostcities_jax.solvers.seating import make_play
+from lostcities_jax.solvers.seating import make_games
 
 
 def config_of(agent, rules=CLASSIC, **settings):
@@ -70,9 +70,9 @@ def test_the_network_learns_from_its_own_seat_and_the_rival_has_the_other():
     game = lost_cities(MINI)
     network = make_network(game, **dataclasses.asdict(config.network))
     machine = one_process(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",)))
-    play = make_play(config, game, network, machine, as_rival(load_rival(config)))
-    params = network.init(jax.random.key(1))
-    batches = play(params, None, jax.random.key(2), jax.random.key(3))
+    games = make_games(config, game, network, machine, as_rival(load_rival(config)))
+    params, keys = network.init(jax.random.key(1)), jax.random.split(jax.random.key(2))
+    batches = [games.play(params, None, index, *keys) for index in range(games.batches)]
     assert [batch.learners for batch in batches] == [(0,), (1,)]
     for (own,), tape in ((batch.learners, batch.tape) for batch in batches):
         actions = [

@@ -102,8 +102,13 @@ def test_what_one_network_in_both_seats_cannot_do_is_refused(capsys):
         ("--traversal.sampling", "external", "outcome"),
         ("--scheduler.kind", "recursive", "lockstep"),
         ("--traversal.opponent", "average", "league"),
+        ("--learner.warm_start", "false", "true"),
     ):
         assert run_command(train.main, ["--solver", "policy_gradient", flag, value]) == 2
         error = capsys.readouterr().err
         assert f"{flag[2:]} is {value}; allowed with solver policy_gradient: " in error
         assert word in error and error.count("\n") == 1
+        assert "others need solver deep_cfr and learner.accumulation reservoir" in error
+    assert run_command(train.main, ["--traversal.sampling", "external"]) == 2
+    error = capsys.readouterr().err
+    assert "bootstrap: outcome; others need learner.accumulation reservoir" in error

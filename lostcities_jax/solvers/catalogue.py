@@ -119,13 +119,15 @@ def _self_play(
     def iterate(
         state: SelfPlayState, iteration: int, phases: Phases
     ) -> tuple[SelfPlayState, Report]:
-        with phases("traversal", "self-play"):
-            batches = jax.block_until_ready(steps.play(state, iteration))
-        counted = [steps.statistics(batch) for batch in batches]
-        with phases("memory", "memory"):
-            state = steps.remember(state, iteration, batches)
-            del batches
-            jax.block_until_ready(state)
+        counted = []
+        for index in range(steps.batches):
+            with phases("traversal", "self-play"):
+                batch = jax.block_until_ready(steps.play(state, iteration, index))
+            counted.append(steps.statistics(batch))
+            with phases("memory", "memory"):
+                state = steps.remember(state, iteration, index, batch)
+                del batch
+                jax.block_until_ready(state)
         with phases("train", "networks"):
             # The critic first: it may have a device of its own.
             state, critic_losses = steps.fit_critic(state, iteration)

@@ -14,6 +14,7 @@ from lostcities_jax.games.game import Game
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.catalogue import plays_itself
 from lostcities_jax.solvers.joint import own_share
+from lostcities_jax.solvers.opponents import FIXED
 from lostcities_jax.solvers.remembering import needs_critic
 from lostcities_jax.solvers.scheduling import traversal_plan
 from lostcities_jax.traversal.sharded import device_plan
@@ -84,20 +85,22 @@ def check_settings(config: Config, game: Game) -> None:
 
 def _check_self_play(config: Config) -> None:
     """Refuses what one network in both seats cannot do."""
-    kind = "solver policy_gradient"
+    kind, others = "solver policy_gradient", "solver deep_cfr and learner.accumulation reservoir"
     if config.solver == "deep_cfr":
-        kind = "learner.accumulation bootstrap"
+        kind, others = "learner.accumulation bootstrap", "learner.accumulation reservoir"
+    warm_start = str(config.learner.warm_start).lower()
     for name, value, allowed in (
-        ("traversal.estimator", config.traversal.estimator, "critic"),
-        ("traversal.sampling", config.traversal.sampling, "outcome"),
-        ("scheduler.kind", config.scheduler.kind, "lockstep"),
+        ("traversal.estimator", config.traversal.estimator, ("critic",)),
+        ("traversal.sampling", config.traversal.sampling, ("outcome",)),
+        ("traversal.opponent", config.traversal.opponent, ("current", "league", *FIXED)),
+        ("scheduler.kind", config.scheduler.kind, ("lockstep",)),
+        ("learner.warm_start", warm_start, ("true",)),
     ):
-        if value != allowed:
-            raise UserError(f"{name} is {value}; allowed with {kind}: {allowed}")
-    if config.traversal.opponent == "average":
-        raise UserError(
-            f"traversal.opponent is average; allowed with {kind}: current, league or a bot"
-        )
+        if value not in allowed:
+            raise UserError(
+                f"{name} is {value}; allowed with {kind}: {', '.join(allowed)}; others need "
+                f"{others}"
+            )
 
 
 class MemoryNeeds(NamedTuple):

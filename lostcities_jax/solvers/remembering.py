@@ -77,6 +77,7 @@ def make_remember(
     are made without a critic; `levels` are those of the traversal's stack.
     """
 
+    strategy = functools.partial(samples.strategy, game)
     critic_return = functools.partial(samples.critic_return, game)
 
     def valued(
@@ -99,7 +100,7 @@ def make_remember(
         batch = batch._replace(tape=tape, summary=summary)
         wanted = [
             (make_advantage, writers.advantage, memories.advantage),
-            (samples.strategy, writers.strategy, memories.strategy),
+            (strategy, writers.strategy, memories.strategy),
             (critic_return, (0, 1), memories.critic),
         ]
         added, counts = [], []
