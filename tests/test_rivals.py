@@ -16,6 +16,8 @@ from lostcities_jax.evaluation.loading import load_policy
 from lostcities_jax.games.kuhn import kuhn
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import make_network
+from lostcities_jax.population import __main__ as population
+from lostcities_jax.population import evolve
 from lostcities_jax.rivals import as_rival, keep_rival, load_rival, with_pinned_rival
 from lostcities_jax.rules import CARD_PHASE, CLASSIC, MINI
 from lostcities_jax.settings import Config, NetworkConfig, RivalConfig, TraversalConfig
@@ -151,6 +153,25 @@ def test_a_bot_needs_no_copy_to_be_a_rival(tmp_path):
     keep_rival(config, tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert load_rival(config, tmp_path).name == "balanced"
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [(population, "--vary seed=0,1 --no-tournament"), (evolve, "--mutate learning_rate")],
+)
+def test_a_population_says_which_checkpoint_its_rival_is(command, flags, tmp_path, monkeypatch):
+    for item in ("policy", "metadata"):
+        (tmp_path / "a/checkpoints/10" / item).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    met = []
+
+    def train(variants, *_, **__):
+        met.extend(variant.rival.agent for variant in variants)
+        raise UserError("enough")
+
+    monkeypatch.setattr(command, "train_population", train)
+    assert run_command(command.main, ["registry", "--rival.agent", "a", *flags.split()]) == 2
+    assert set(met) == {"a/checkpoints/10"}
 
 
 def test_a_rival_that_cannot_be_looked_for_is_one_line():
