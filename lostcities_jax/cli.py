@@ -75,7 +75,8 @@ class _Flags:
         below apply without it.
       run_dir: folder of the run.
       resume: continue the run in --run-dir with its own settings.
-      max_minutes: stop and save after the iteration in which these are over; no limit without.
+      max_minutes: stop after the iteration in which these are over, fit the average strategy
+        and save; no limit without.
       profile: write a JAX trace of this process's second iteration to the run folder.
       track: also send the metrics to TensorBoard files in the run folder, or to Weights & Biases.
       distributed: share the run with other processes, that Slurm, Kubernetes or MPI started.

@@ -245,7 +245,7 @@ class RivalConfig:
     """A frozen opponent to learn to beat instead of oneself: then the run is an exploiter.
 
     Attributes:
-      agent: a checkpoint or a bot; none by default.
+      agent: a bot, or a checkpoint, of which the run keeps a copy; none by default.
       policy: strategy a checkpoint plays; auto: the one it is meant to.
       greedy: whether it takes its most probable actions.
     """
@@ -260,7 +260,8 @@ class EvaluationConfig:
     """Matches against rule-based players during the run.
 
     Attributes:
-      every: iterations between evaluations; 0 for one at the end only.
+      every: iterations between evaluations; 0 for one at the end only. Each fits the average
+        strategy on from the last fit, so that they change it a little.
       games: games per opponent, even so that both seats play each deal.
       opponents: rule-based players to meet.
     """
@@ -302,7 +303,7 @@ class CheckpointConfig:
     """Checkpoints of the run.
 
     Attributes:
-      every: iterations between checkpoints.
+      every: iterations between checkpoints; each fits the average strategy as an evaluation does.
       keep: newest checkpoints to keep.
     """
 

@@ -9,13 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lostcities_jax import memory
+from lostcities_jax import checkpoint, memory
 from lostcities_jax.devices import one_process
 from lostcities_jax.errors import UserError
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import make_network
 from lostcities_jax.rules import Rules
-from lostcities_jax.settings import Config, MemoryConfig, NetworkConfig, TraversalConfig
+from lostcities_jax.run_state import Saver
+from lostcities_jax.settings import (
+    Config,
+    CriticConfig,
+    LearnerConfig,
+    MemoryConfig,
+    NetworkConfig,
+    TraversalConfig,
+)
 from lostcities_jax.solvers import catalogue, feasibility
 from lostcities_jax.solvers.feasibility import check_feasible, memory_needs
 from lostcities_jax.solvers.opponents import SeatParams, traversal_policy
@@ -141,6 +149,33 @@ def test_a_critic_with_a_device_of_its_own_has_its_memory_there_too():
     one, four = (memory_needs(config, GAME, machine_of(devices)) for devices in (1, 4))
     capacity = config.critic.capacity
     assert four.memories - one.memories == pytest.approx(capacity * one.per_sample, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("solver", "accumulation"),
+    [("deep_cfr", "bootstrap"), ("deep_cfr", "reservoir"), ("policy_gradient", "bootstrap")],
+)
+def test_memories_of_a_cpu_count_with_what_a_checkpoint_copies_of_them(
+    solver, accumulation, tmp_path, monkeypatch
+):
+    learner = LearnerConfig(accumulation=accumulation)
+    critic = CriticConfig(capacity=500)
+    config = dataclasses.replace(config_of(8), solver=solver, learner=learner, critic=critic)
+    machine, copied = machine_of(1), []
+    trained = catalogue.make_solver(config, GAME, NETWORK, machine)
+    state = trained.init()
+    monkeypatch.setattr(checkpoint, "save", lambda *args: copied.append(args[3]))
+    with Saver(config, tmp_path, trained, print) as saver:
+        saver.save(state, 1)
+    held = memory_bytes(state) + memory_bytes(copied)
+    assert memory_needs(config, GAME, machine).memories == held
+
+
+def memory_bytes(tree):
+    """Bytes of the memories in a tree, and of nothing else that it holds."""
+    nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, memory.Memory))
+    memories = [node for node in nodes if isinstance(node, memory.Memory)]
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(memories))
 
 
 @pytest.mark.parametrize("devices", [1, 3])

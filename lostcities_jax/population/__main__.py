@@ -17,6 +17,7 @@ from lostcities_jax.population.revisions import Registry
 from lostcities_jax.population.tournament import best_revision, play_tournament
 from lostcities_jax.population.training import train_population
 from lostcities_jax.population.variants import differences, expand
+from lostcities_jax.rivals import with_pinned_rival
 from lostcities_jax.run_state import metadata_of
 
 PROG = "python -m lostcities_jax.population"
@@ -62,7 +63,7 @@ def _check(registry: Registry, arguments: PopulationArguments) -> None:
 
 def _train(registry: Registry, arguments: PopulationArguments) -> None:
     """Trains a lane for each variant, and registers each that ends well."""
-    variants = expand(arguments.settings, arguments.vary)
+    variants = [with_pinned_rival(one) for one in expand(arguments.settings, arguments.vary)]
     columns = differences(variants)
     ends: list[str] = []
 

@@ -29,6 +29,7 @@ from lostcities_jax.population.evolution import Round, Score, evolve, failures_b
 from lostcities_jax.population.revisions import Registry
 from lostcities_jax.population.training import train_population
 from lostcities_jax.population.variants import IN_LANES, full_key
+from lostcities_jax.rivals import with_pinned_rival
 from lostcities_jax.run_state import metadata_of
 from lostcities_jax.settings import Config, Opponent
 
@@ -157,7 +158,7 @@ def _evolve_bot(arguments: EvolveArguments) -> None:
 
 
 def _evolve_networks(arguments: EvolveArguments) -> None:
-    registry, settings = Registry(arguments.registry), arguments.settings
+    registry, settings = Registry(arguments.registry), with_pinned_rival(arguments.settings)
     trained: dict[Config, str] = {}
 
     def mutate(candidate: Candidate, random: np.random.Generator) -> Candidate:

@@ -69,6 +69,7 @@ def _deep_cfr(config: Config, game: Game, network: Network, machine: Machine) ->
             "advantage": [learner.params for learner in state.advantage],
         }
         training = {
+            "strategy": state.strategy.params,
             "strategy_optimizer": state.strategy.optimizer,
             "advantage_optimizers": [learner.optimizer for learner in state.advantage],
             "critic": state.critic,
@@ -86,7 +87,7 @@ def _deep_cfr(config: Config, game: Game, network: Network, machine: Machine) ->
         ]
         state = DeepCfrState(
             advantage=(advantage[0], advantage[1]),
-            strategy=LearnerState(policy["strategy"], training["strategy_optimizer"]),
+            strategy=_strategy(policy, training),
             advantage_memories=tuple(training["advantage_memories"]),
             strategy_memory=training["strategy_memory"],
             critic=training["critic"],
@@ -153,6 +154,7 @@ def _self_play(
         if state.strategy is None:
             return _with_snapshots({"policy": state.policy.params}, training, state.snapshots)
         policy = {"strategy": state.strategy.params, "advantage": [state.policy.params]}
+        training["strategy"] = state.strategy.params
         training["strategy_optimizer"] = state.strategy.optimizer
         training["strategy_memory"] = state.memories.strategy
         return _with_snapshots(policy, training, state.snapshots)
@@ -161,7 +163,7 @@ def _self_play(
         params = policy["policy"] if "policy" in policy else policy["advantage"][0]
         strategy, memories = None, steps.new_memories()
         if "strategy" in policy:
-            strategy = LearnerState(policy["strategy"], training["strategy_optimizer"])
+            strategy = _strategy(policy, training)
             memories = memories._replace(strategy=training["strategy_memory"])
         state = SelfPlayState(
             policy=LearnerState(params, training["policy_optimizer"]),
@@ -182,6 +184,12 @@ def _self_play(
         join=join,
         close=lambda: None,
     )
+
+
+def _strategy(policy: dict[str, Any], training: dict[str, Any]) -> LearnerState:
+    """The average strategy to go on from; older checkpoints have it in the policy alone."""
+    params = training.get("strategy", policy["strategy"])
+    return LearnerState(params, training["strategy_optimizer"])
 
 
 def _named(memories: Memories) -> dict[str, Any]:

@@ -160,7 +160,8 @@ def check_feasible(config: Config, game: Game, machine: Machine) -> None:
             f"memory.strategy_capacity {config.memory.strategy_capacity}, which need "
             f"{_gigabytes(memories)}; allowed: "
             f"{int(machine.processes * usable / _sample_bytes(game))} samples in all memories "
-            f"together (critic.capacity included), in {_gigabytes(usable)}"
+            f"together (critic.capacity included, and on a CPU a checkpoint's copy), in "
+            f"{_gigabytes(usable)}"
         )
     if config.learner.batch_size % machine.processes:
         raise UserError(
@@ -218,7 +219,8 @@ def _sample_bytes(game: Game) -> int:
 def _memory_bytes(config: Config, game: Game, machine: Machine) -> int:
     """Bytes of all memories of a process, at its home, and of the critic's copy for its own device.
 
-    CPU devices share a memory; on others the copy is counted as if they did.
+    CPU devices share a memory; on others the copy is counted as if they did. Where home is a CPU,
+    so are the copies of what a checkpoint keeps while it is written, of all processes in one.
     """
     sizes, item = config.memory, _item(game)
     is_gradient = config.solver == "policy_gradient"
@@ -230,11 +232,11 @@ def _memory_bytes(config: Config, game: Game, machine: Machine) -> int:
     if needs_critic(config.traversal.estimator):
         copies = 1 if machine.aside == machine.home else 2
     advantage = bytes_of(sizes.advantage_capacity, rows=2 if is_gradient else 1)
-    return (
-        advantage * (1 if plays_itself(config) else 2)
-        + bytes_of(sizes.strategy_capacity) * (0 if is_gradient else 1)
-        + bytes_of(config.critic.capacity) * copies
-    )
+    advantage *= 1 if plays_itself(config) else 2
+    strategy = bytes_of(sizes.strategy_capacity) * (0 if is_gradient else 1)
+    saved = strategy if plays_itself(config) else advantage + strategy
+    written = saved * machine.processes if machine.home.platform == "cpu" else 0
+    return advantage + strategy + bytes_of(config.critic.capacity) * copies + written
 
 
 def _item(game: Game) -> tuple[int, int]:
