@@ -111,11 +111,12 @@ def play_pair(
       agent: whose figures are wanted.
       opponent: plays as it samples.
       games: an even number.
-      width: lanes of all devices together; the result does not depend on it.
+      width: lanes of all devices together. Deals and draws do not depend on it; what a policy
+        makes of them does by its rounding, at most.
       seed: seed of deals and draws; the same seed gives every pair the same deals.
       greedy: whether `agent` takes its most probable actions.
-      mesh: the devices that games are divided among, any number; the result does not depend on
-        it. JAX's default device without one.
+      mesh: the devices that games are divided among, any number; they matter as little as the
+        width. JAX's default device without one.
     """
     played = play_games(rules, agent, opponent, games, width, seed, (greedy, False), mesh)
     return _result(opponent.name, greedy, played, num_clusters((agent, opponent), games))

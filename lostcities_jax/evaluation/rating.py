@@ -109,11 +109,12 @@ def play_round_robin(
       rules: the rule set.
       agents: of different names; their order does not matter.
       games: games of a pair, even.
-      width: lanes of all devices together; the result does not depend on it.
+      width: lanes of all devices together. Deals and draws do not depend on it; what a policy
+        makes of them does by its rounding, at most.
       seed: seed of deals and draws.
       greedy: whether agents that have the choice take their most probable actions.
-      mesh: the devices that games are divided among, any number; the result does not depend on
-        it. JAX's default device without one.
+      mesh: the devices that games are divided among, any number; they matter as little as the
+        width. JAX's default device without one.
 
     Raises:
       UserError: for fewer than two agents, or games that do not make enough clusters.
