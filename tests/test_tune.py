@@ -128,6 +128,9 @@ def test_the_command_writes_the_config_with_a_measured_setting(tmp_path, capsys)
         ("--repeats 0", "repeats is 0"),
         ("--scheduler.kind server", "scheduler.kind is server"),
         ("--width 3", "'--width' is no flag"),
+        ("--devices cpu:1", "--devices is given to tune; allowed: what to try as --places"),
+        ("--traversal.devices cpu:1", "--traversal.devices is given to tune"),
+        ("--traversal.batch-width 64", "--traversal.batch-width is given to tune; allowed: what"),
     ],
 )
 def test_a_wrong_flag_is_one_line(flags, named, capsys):

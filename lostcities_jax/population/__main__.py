@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     _check(registry, arguments)
     use_compile_cache()
-    select_devices(arguments.settings.devices)
+    mesh = select_devices(arguments.settings.devices)
     if arguments.vary:
         _train(registry, arguments)
     wanted = arguments.activate
@@ -43,6 +43,7 @@ def main(argv: Sequence[str]) -> int:
             arguments.settings.traversal.batch_width,
             arguments.settings.seed,
             lambda pair: _say(f"played {pair}"),
+            mesh,
         )
         print_ratings(rich.console.Console(), standings)
         wanted = best_revision(standings, registry.ids()) if wanted == BEST else None
