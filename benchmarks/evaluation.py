@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
+from jax.sharding import Mesh
+
 from benchmarks.fixtures import choosing_params, row_flops
 from benchmarks.harness import Measurement, Report, device_meshes, measure_rates, parse_flags
 from benchmarks.limits import matmul_limit
@@ -28,7 +30,7 @@ NAME = "evaluation"
 @checked
 @dataclasses.dataclass(frozen=True)
 class Flags:
-    """Games per second between two bots, and of a network against a bot, on one device.
+    """Games per second between two bots, and of a network against a bot, on one device and all.
 
     Attributes:
       rules: rules of the game.
@@ -38,7 +40,7 @@ class Flags:
       bot: player that both matches are with.
       opponent: the bot it meets in the first one.
       games: games of a match, both seats of each deal.
-      width: games played in lockstep.
+      width: games played in lockstep, on all devices together.
       repeats: timed matches of each pair.
       seconds: time after which a pair gets no more matches.
       seed: seed of the deals and draws.
@@ -62,32 +64,36 @@ class Flags:
 def main(argv: Sequence[str]) -> None:
     """Runs the command; raises UserError for whatever the user can mend."""
     flags = parse_flags(Flags, argv, NAME)
-    limit = matmul_limit(device_meshes(()))
+    meshes = device_meshes(())
+    limit = matmul_limit(meshes)
     rules = PRESETS[flags.rules]
     network = make_network(lost_cities(rules), flags.network, flags.hidden, flags.layers)
     params = choosing_params(network, flags.seed)
     flops = row_flops(lost_cities(rules), network, params)
     bot = bot_agent(rules, flags.bot)
     report = Report(NAME, f"matches of {flags.games} games, {flags.rules} rules", flags, argv)
+    other, trained = bot_agent(rules, flags.opponent), average_agent("network", network, params)
     clock = CompileClock()
-    limit.measure()
-    report.add(_measure(rules, flags, clock, bot_agent(rules, flags.opponent), bot)[0])
-    limit.measure()
-    played, plies = _measure(rules, flags, clock, average_agent("network", network, params), bot)
-    # The network decides half the plies of a game.
-    report.add(dataclasses.replace(played, per_item=plies / 2 * flops, limit=limit))
+    for mesh in meshes:
+        limit.measure()
+        report.add(_measure(rules, flags, mesh, clock, other, bot)[0])
+        limit.measure()
+        played, plies = _measure(rules, flags, mesh, clock, trained, bot)
+        # The network decides half the plies of a game.
+        report.add(dataclasses.replace(played, per_item=plies / 2 * flops, limit=limit))
     limit.measure()
     report.finish()
 
 
 def _measure(
-    rules: Rules, flags: Flags, clock: CompileClock, first: Agent, second: Agent
+    rules: Rules, flags: Flags, mesh: Mesh, clock: CompileClock, first: Agent, second: Agent
 ) -> tuple[Measurement, float]:
     """Games per second of a pair, and the mean plies of a game."""
     lengths: list[float] = []
 
     def run(repeat: int) -> MatchResult:
-        return play_pair(rules, first, second, flags.games, flags.width, flags.seed + repeat)
+        seed = flags.seed + repeat
+        return play_pair(rules, first, second, flags.games, flags.width, seed, mesh=mesh)
 
     def games(result: MatchResult) -> float:
         lengths.append(result.mean_plies)
@@ -97,9 +103,14 @@ def _measure(
     run(0)
     compile_seconds = clock.seconds - before
     rates = measure_rates(run, games, flags.repeats, flags.seconds)
+    where = "" if mesh.size == 1 else f", {mesh.size} devices"
     plies = sum(lengths) / len(lengths)
     measured = Measurement(
-        settings={"pair": f"{first.name} - {second.name}", "width": flags.width},
+        settings={
+            "pair": f"{first.name} - {second.name}{where}",
+            "width": flags.width,
+            "devices": mesh.size,
+        },
         unit="games/s",
         rates=rates,
         compile_seconds=compile_seconds,

@@ -29,7 +29,7 @@ from jax.sharding import Mesh
 
 from benchmarks.limits import Limit
 from lostcities_jax.config import validated
-from lostcities_jax.devices import select_devices
+from lostcities_jax.devices import select_devices, usable_cores
 from lostcities_jax.errors import UserError
 from lostcities_jax.tracking import environment_record
 
@@ -229,7 +229,7 @@ class Report:
         self._console.print(self._table())
         for limit in self._limits():
             self.note(f"limit of this machine in this run: {limit.best / 1e9:,.1f} G{limit.unit}/s")
-        self.note(f"load average at the start {self._load:.2f}, {_cores()} cores")
+        self.note(f"load average at the start {self._load:.2f}, {usable_cores()} cores")
         if self._flags.store:
             RESULTS.mkdir(exist_ok=True)
             path = RESULTS / f"{self._name}.jsonl"
@@ -251,7 +251,7 @@ class Report:
             "command": self._command,
             **environment_record(),
             "device_kind": device.device_kind,
-            "cores": _cores(),
+            "cores": usable_cores(),
             "load_average": self._load,
             "settings": dataclasses.asdict(self._flags) | dict(row.settings),
             "unit": row.unit,
@@ -307,10 +307,3 @@ def _rate(value: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def _cores() -> int:
-    """Cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -139,10 +139,7 @@ def _plan(flags: Flags, width: int) -> Plan:
 
 def _refusal(game: Game, plan: Plan, mesh: Mesh) -> str:
     """Why a width is not measured; empty if it is."""
-    try:
-        share = device_plan(plan, mesh.size)
-    except ValueError as error:
-        return str(error)
+    share = device_plan(plan, mesh.size)
     device = mesh.devices.flat[0]
     memory = memory_limit_bytes(device)
     tapes = mesh.size if device.platform == "cpu" else 1

@@ -1,7 +1,8 @@
 """`python -m benchmarks.tuning`: whether `tune` finds the fastest setting of this machine.
 
 Every width and device is measured as often as the best few are by `tune`, which then chooses on its
-own; how much slower its choice was in the sweep than the sweep's best is what it missed.
+own; how much slower its choice was in the sweep than the sweep's best is what it missed. A setting
+that is refused is left out.
 """
 
 import dataclasses
@@ -15,12 +16,13 @@ from pydantic import Field
 from benchmarks.harness import Measurement, Report, parse_flags
 from lostcities_jax.config import find_config, load_config
 from lostcities_jax.devices import select_devices
-from lostcities_jax.errors import run_command
+from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.settings import BatchWidth, Count, checked
 from lostcities_jax.tuning import (
     Setting,
     Tuned,
     measure_setting,
+    measured,
     places_to_try,
     tune,
     widths_to_try,
@@ -59,10 +61,16 @@ def main(argv: Sequence[str]) -> int:
         for width in flags.widths or widths_to_try(config)
     ]
     measure = functools.partial(measure_setting, config)
-    sweep = [Tuned(setting, measure(setting, flags.repeats)) for setting in settings]
-    chosen = tune(settings, measure, flags.repeats, lambda _: None)[0].setting
-    fastest = min(one.seconds for one in sweep)
     report = Report(NAME, f"iterations of {flags.config}", flags, argv)
+    tried = [measured(setting, measure, flags.repeats) for setting in settings]
+    for one in tried:
+        if not one.timings:
+            report.note(f"left out: {one}")
+    sweep = [one for one in tried if one.timings]
+    if not sweep:
+        raise UserError("every setting is refused; allowed: see the lines above")
+    chosen = tune([one.setting for one in sweep], measure, flags.repeats, lambda _: None)[0].setting
+    fastest = min(one.seconds for one in sweep)
     missed = {one.setting: 100 * (one.seconds / fastest - 1) for one in sweep}
     for one in sweep:
         report.add(_row(one, missed[one.setting], one.setting == chosen))

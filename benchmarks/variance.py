@@ -139,7 +139,7 @@ def _trained(flags: Flags, rules: Rules) -> _Setup:
     steps = make_self_play(config, game, network, _one_device())
     state = steps.init()
     for iteration in range(1, flags.iterations + 1):
-        state = steps.remember(state, iteration, steps.play(state, iteration))
+        state = steps.remember(state, iteration, 0, steps.play(state, iteration, 0))
         state, _ = steps.fit_policy(state, iteration)
         state, _ = steps.fit_critic(state, iteration)
     return _Setup(config, game, network, state)

@@ -1,6 +1,7 @@
 """What a configuration is made of on a machine: the game, the network, the opponent, the solver."""
 
 import dataclasses
+import pathlib
 from typing import NamedTuple
 
 from lostcities_jax.devices import Machine
@@ -32,8 +33,13 @@ class Assembly(NamedTuple):
     solver: Solver
 
 
-def assemble(config: Config, machine: Machine) -> Assembly:
+def assemble(config: Config, machine: Machine, resumed: pathlib.Path | None = None) -> Assembly:
     """Checks a configuration against a machine and builds its parts; compiles nothing.
+
+    Args:
+      config: the configuration.
+      machine: what it is to run on.
+      resumed: folder of the run that goes on, which has its rival; None for a new one.
 
     Raises:
       UserError: for settings that do not go together or do not fit, or a rival that is none.
@@ -42,7 +48,7 @@ def assemble(config: Config, machine: Machine) -> Assembly:
     check_settings(config, game)
     check_feasible(config, game, machine)
     network = make_network(game, **dataclasses.asdict(config.network))
-    rival = load_rival(config)
+    rival = load_rival(config, resumed)
     played_for = with_utility(game, config.utility.points, config.utility.win)
     solver = make_solver(config, played_for, network, machine, rival and as_rival(rival))
     return Assembly(game, network, rival, solver)

@@ -1,9 +1,11 @@
 """Checkpoints of a run, `<run>/checkpoints/<iteration>/`, written and read by orbax.
 
 A checkpoint holds three items: `policy`, the parameters to play with; `training`, all else
-that an exact continuation needs; and `metadata`, what the two were made for. Beside them lie the
-checksums of all files. It is written under another name, `<iteration>.partial`, and renamed when
-it is whole. Orbax is slow to import, so only the functions that need it do so.
+that an exact continuation needs; and `metadata`, what the two were made for. The average
+strategy's parameters are in both: where a run is stopped they are fitted for play, and it goes on
+from those before that fit. Beside the items lie the checksums of all files. A checkpoint is
+written under another name, `<iteration>.partial`, and renamed when it is whole. Orbax is slow to
+import, so only the functions that need it do so.
 """
 
 import contextlib
@@ -22,6 +24,7 @@ import numpy as np
 
 from lostcities_jax import checksums
 from lostcities_jax.errors import UserError, shown
+from lostcities_jax.files import publish
 from lostcities_jax.metadata import (
     FORMAT_VERSION,
     DamagedError,
@@ -34,6 +37,8 @@ from lostcities_jax.rules import Rules
 FOLDER = "checkpoints"
 _PARTIAL = ".partial"
 _DAMAGED = ".damaged"
+_WITH_CHECKSUMS = range(3, FORMAT_VERSION + 1)
+STRATEGY_APART = 4  # the first format whose training has the average strategy to go on from
 _TEMPORARY = (f"[0-9]*{_PARTIAL}", "[0-9]*.orbax-checkpoint-tmp*")
 _PATHS = "a run folder, its checkpoints folder, or one checkpoint"
 
@@ -44,9 +49,8 @@ def save(
     policy: Any,
     training: Any,
     metadata: Metadata,
-    keep: int,
 ) -> pathlib.Path:
-    """Write a checkpoint all or nothing, then drop all but the newest `keep`; return its folder.
+    """Write a checkpoint all or nothing; return its folder.
 
     Args:
       directory: the run's `checkpoints` folder; made if absent.
@@ -54,7 +58,6 @@ def save(
       policy: pytree of arrays.
       training: pytree of arrays; no typed PRNG keys, use `jax.random.key_data`.
       metadata: what the checkpoint is for; its iteration is replaced.
-      keep: checkpoints to keep, at least 1.
 
     Raises:
       UserError: for an iteration that has a checkpoint, or a folder that cannot be written.
@@ -70,15 +73,32 @@ def save(
         with _late_writes_ignored():
             _write(partial, policy, training, record)
         checksums.seal(partial)
-        partial.rename(path)
-        _prune(directory, keep)
+        publish(partial, path)
         return path
     except (OSError, ValueError) as error:  # tensorstore raises the latter for a full disk
         failure = brief(error)
     _drop_unfinished()
-    with contextlib.suppress(OSError):
-        _remove_temporary(directory)
+    _remove_temporary(directory)
     raise UserError(f"checkpoint {path} cannot be written: {failure}")
+
+
+def prune(directory: str | pathlib.Path, keep: int) -> None:
+    """Remove all but the newest `keep` checkpoints, at least 1.
+
+    Raises:
+      UserError: for one that cannot be removed, when all the others are.
+    """
+    failures = []
+    for iteration in _iterations(pathlib.Path(directory))[:-keep]:
+        path = pathlib.Path(directory) / str(iteration)
+        partial = path.with_name(path.name + _PARTIAL)
+        try:
+            path.rename(partial)  # one that is half removed does not look like one
+            shutil.rmtree(partial)
+        except OSError as error:
+            failures.append(f"old checkpoint {path} cannot be removed: {brief(error)}")
+    if failures:
+        raise UserError(failures[0])
 
 
 def check_path(path: pathlib.Path) -> None:
@@ -150,7 +170,7 @@ def read_metadata(path: str | pathlib.Path) -> Metadata:
     try:
         record = dict(json.loads((path / "metadata" / "metadata").read_bytes()))
         version = record["format_version"]
-        if version == FORMAT_VERSION:
+        if version in _WITH_CHECKSUMS:
             checksums.check(path, "metadata")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedError(f"checkpoint {path} has damaged metadata: {brief(error)}") from error
@@ -206,7 +226,7 @@ def _restore(path: pathlib.Path, item: str, template: Any) -> Any:
     import orbax.checkpoint as ocp
 
     want, target = _leaves(template), jax.tree.map(_abstract, template)
-    has_checksums = read_metadata(path).format_version == FORMAT_VERSION
+    has_checksums = read_metadata(path).format_version in _WITH_CHECKSUMS
     try:
         if has_checksums:
             checksums.check(path, item)
@@ -336,16 +356,7 @@ def _iterations(directory: pathlib.Path) -> list[int]:
 
 
 def _remove_temporary(directory: pathlib.Path) -> None:
-    """Removes what a save that was killed or failed left behind, and nothing else."""
+    """Removes what was left behind by a save that was killed or failed, as far as that can be."""
     for pattern in _TEMPORARY:
         for path in directory.glob(pattern):
-            shutil.rmtree(path)
-
-
-def _prune(directory: pathlib.Path, keep: int) -> None:
-    """Removes old checkpoints; one that is half removed does not look like one."""
-    for iteration in _iterations(directory)[:-keep]:
-        path = directory / str(iteration)
-        partial = path.with_name(path.name + _PARTIAL)
-        path.rename(partial)
-        shutil.rmtree(partial)
+            shutil.rmtree(path, ignore_errors=True)

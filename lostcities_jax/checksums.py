@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import os
 import pathlib
 
 FILE = "checksums.json"
 
 
 def seal(folder: pathlib.Path) -> None:
-    """Writes the SHA-256 of every file below a folder into it; all of them are on the disk then.
+    """Writes the SHA-256 of every file below a folder into it.
 
     Raises:
       OSError: for a folder that cannot be written.
@@ -18,11 +17,7 @@ def seal(folder: pathlib.Path) -> None:
     for path in _files(folder):
         with open(path, "rb") as file:
             sums[path.relative_to(folder).as_posix()] = _digest(file)
-            os.fsync(file.fileno())
-    with open(folder / FILE, "w", encoding="utf-8") as file:
-        json.dump(sums, file, indent=0)
-        file.flush()
-        os.fsync(file.fileno())
+    (folder / FILE).write_text(json.dumps(sums, indent=0), encoding="utf-8")
 
 
 def check(folder: pathlib.Path, part: str) -> None:

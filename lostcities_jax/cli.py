@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal, TypeVar
 import tyro
 from pydantic import Field
 
+from lostcities_jax.bots import BOTS
 from lostcities_jax.config import config_keys, config_value, find_config, load_config, with_values
 from lostcities_jax.errors import UserError, shown
-from lostcities_jax.flags import help_if_asked, read_flags
+from lostcities_jax.flags import help_if_asked, read_flags, refuse_idle
 from lostcities_jax.processes import Meeting
 from lostcities_jax.settings import (
     BatchWidth,
@@ -39,6 +40,7 @@ _Policy = Annotated[
 ]
 _File = Annotated[pathlib.Path | None, tyro.conf.arg(metavar="FILE")]
 _T = TypeVar("_T")
+_BOTS_ALONE = ("with bots alone", "with a checkpoint")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +77,8 @@ class _Flags:
         below apply without it.
       run_dir: folder of the run.
       resume: continue the run in --run-dir with its own settings.
-      max_minutes: stop and save after the iteration in which these are over; no limit without.
+      max_minutes: stop after the iteration in which these are over, fit the average strategy
+        and save; no limit without.
       profile: write a JAX trace of this process's second iteration to the run folder.
       track: also send the metrics to TensorBoard files in the run folder, or to Weights & Biases.
       distributed: share the run with other processes, that Slurm, Kubernetes or MPI started.
@@ -108,7 +111,7 @@ class EvaluateArguments:
       against: opponents, each a checkpoint or the name of a bot.
       games: games per opponent, even so that both seats play each deal.
       seed: seed of the deals and of every draw of the agents.
-      batch_width: games played in lockstep, and rollouts of a search.
+      batch_width: games played in lockstep on all devices, and rollouts of a search on each.
       policy: strategy a checkpoint plays: its average network, the exact average of the
         iterates it kept, or that of its last iteration; by default what it is meant to play.
       search: search of AGENT at play time.
@@ -145,7 +148,7 @@ class RateArguments:
       greedy: whether checkpoints take their most probable actions; bots play as they do.
       games: games of each pair, even so that both seats play each deal.
       seed: seed of the deals and of every draw of the agents.
-      batch_width: games played in lockstep.
+      batch_width: games played in lockstep on all devices.
       rules: rules of bots alone; a checkpoint brings its own.
       devices: auto (all GPUs, else one CPU device for each core), gpu, or cpu:N.
       cross: also print the mean points of every pair.
@@ -298,15 +301,18 @@ def parse_evaluate(argv: Sequence[str], prog: str = "lostcities-evaluate") -> Ev
         either = "either AGENT, a checkpoint or bot named before --against, or --replay FILE"
         raise UserError(f"the value of AGENT is {got}; allowed: {either}")
     if arguments.replay is not None:
-        _refuse_idle(
-            given, [key for key in kinds if key != "replay"], "with --replay", "FILE alone"
-        )
+        refuse_idle(given, [key for key in kinds if key != "replay"], "with --replay", "FILE alone")
+    elif {arguments.agent, *arguments.against} <= {*BOTS}:
+        refuse_idle(given, ["policy"], *_BOTS_ALONE)
     return arguments
 
 
 def parse_rate(argv: Sequence[str], prog: str = "lostcities-rate") -> RateArguments:
     """Parse the rate command's flags; as `parse_evaluate`."""
-    return _parse(RateArguments(), argv, prog, positional="agents")[0]
+    arguments, given = _parse(RateArguments(), argv, prog, positional="agents")
+    if {*arguments.agents} <= {*BOTS}:
+        refuse_idle(given, ["policy", "greedy"], *_BOTS_ALONE)
+    return arguments
 
 
 def parse_export(argv: Sequence[str], prog: str = "lostcities-export") -> ExportArguments:
@@ -318,7 +324,9 @@ def parse_play(argv: Sequence[str], prog: str = "lostcities-play") -> PlayArgume
     """Parse the play command's flags; as `parse_evaluate`."""
     arguments, given = _parse(PlayArguments(), argv, prog, positional="agent")
     if arguments.text:
-        _refuse_idle(given, ["host", "port", "open"], "with --text", "on the page of a server")
+        refuse_idle(given, ["host", "port", "open"], "with --text", "on the page of a server")
+    if arguments.agent in BOTS or (arguments.agent is None and arguments.rules is not None):
+        refuse_idle(given, ["policy"], *_BOTS_ALONE)
     return arguments
 
 
@@ -329,7 +337,7 @@ def parse_report(argv: Sequence[str], prog: str = "lostcities-report") -> Report
         got = f"{shown(arguments.runs[0])} with --replay" if arguments.runs else "missing"
         raise UserError(f"the value of RUN is {got}; allowed: run folders, or --replay FILE")
     if arguments.replay is None:
-        _refuse_idle(given, ["game"], "without --replay", "with --replay FILE")
+        refuse_idle(given, ["game"], "without --replay", "with --replay FILE")
     return arguments
 
 
@@ -340,13 +348,6 @@ def _parse(
     help_if_asked(argv, prog, default)
     given = read_flags(argv, config_keys(type(default)), positional)
     return with_values(default, given), given
-
-
-def _refuse_idle(given: Mapping[str, Any], keys: Sequence[str], when: str, allowed: str) -> None:
-    """Refuses flags that would be ignored, so that nobody believes that they were heard."""
-    for key in keys:
-        if key in given:
-            raise UserError(f"--{key.replace('_', '-')} is given {when}; allowed: {allowed}")
 
 
 def _meeting(given: dict[str, Any]) -> Meeting | None:

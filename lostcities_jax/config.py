@@ -16,6 +16,8 @@ from lostcities_jax.settings import Config
 from lostcities_jax.strict_yaml import dump_yaml, parse_yaml
 
 _MAX_FILE_BYTES = 1_000_000
+# Settings that saved configs may still have, with the value that says what is so without them.
+_RETIRED = {("scheduler", "push_every"): 1}
 _T = TypeVar("_T")
 
 
@@ -70,7 +72,7 @@ def config_from_dict(data: Mapping[str, Any]) -> Config:
     Raises:
       UserError: names the dotted key, its value and what is allowed.
     """
-    return validated(Config, data)
+    return validated(Config, _without_retired(data))
 
 
 def validated(kind: type[_T], data: Mapping[str, Any]) -> _T:
@@ -115,6 +117,15 @@ def with_values(config: _T, values: Mapping[str, Any]) -> _T:
         *sections, name = key.split(".")
         functools.reduce(dict.__getitem__, sections, data)[name] = value
     return validated(type(config), data)
+
+
+def _without_retired(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    for (section, name), value in _RETIRED.items():
+        settings = data.get(section) if isinstance(data, Mapping) else None
+        if isinstance(settings, Mapping) and settings.get(name) == value:
+            rest = {key: settings[key] for key in settings if key != name}
+            data = {**data, section: rest}
+    return data
 
 
 def _shipped_folder() -> pathlib.Path:

@@ -11,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from lostcities_jax.errors import UserError, nearest, shown
+from lostcities_jax.host_memory import host_memory_bytes
 
 LANE_AXIS = "lane"
 PROCESS_AXIS = "process"
@@ -60,9 +61,9 @@ TRACED = Machine(Mesh(np.empty((), object), ()), None)
 
 def select_machine(devices: str, traversal_devices: str) -> Machine:
     """The machine of the settings `devices` and `traversal.devices`; see `select_devices`."""
-    whole = select_devices(devices)
-    lanes = whole if traversal_devices == SAME else select_devices(traversal_devices)
-    home = whole.devices.flat[0]
+    walking = devices if traversal_devices == SAME else traversal_devices
+    _ask_for_cpus(devices, walking)
+    home, lanes = select_devices(devices).devices.flat[0], select_devices(walking)
     if jax.process_count() == 1:
         return Machine(lanes, home)
     homes = [jax.local_devices(p, home.platform)[0] for p in range(jax.process_count())]
@@ -78,23 +79,40 @@ def select_devices(spec: str) -> Mesh:
     Raises:
       UserError: for any other text, or devices that this process does not have.
     """
-    match = re.fullmatch(r"auto|gpu|cpu:([1-9]\d{0,3})", spec)
-    if not match:
-        near = nearest(spec, ("auto", "gpu", "cpu:1"))
-        raise UserError(f"devices is {shown(spec)}; allowed: auto, gpu or cpu:N{near}")
-    # On the CPU a device is a share of the cores; how many must be said before the start.
-    cpus = int(match[1]) if match[1] else len(os.sched_getaffinity(0))
-    if jax.config.jax_num_cpu_devices < cpus:  # pyright: ignore
-        with contextlib.suppress(RuntimeError):  # too late once the backend has started
-            jax.config.update("jax_num_cpu_devices", cpus)
+    _ask_for_cpus(spec)
     try:
         devices = jax.local_devices(backend={"auto": None, "gpu": "gpu"}.get(spec, "cpu"))
     except RuntimeError as error:
         raise UserError(f"devices is {spec}, but JAX finds no such device here") from error
-    wanted = len(devices) if not match[1] else int(match[1])
+    wanted = _cpus_named(spec) or len(devices)
     if wanted > len(devices):
         raise UserError(f"devices is {spec}; allowed: at most cpu:{len(devices)} in this process")
     return Mesh(np.array(devices[:wanted]), (LANE_AXIS,))
+
+
+def usable_cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _ask_for_cpus(*specs: str) -> None:
+    """Has the backend start with the CPU devices of all these settings, if it has not started."""
+    # On the CPU a device is a share of the cores; how many must be said before the start.
+    cpus = max(_cpus_named(spec) or usable_cores() for spec in specs)
+    if jax.config.jax_num_cpu_devices < cpus:  # pyright: ignore
+        with contextlib.suppress(RuntimeError):  # too late once the backend has started
+            jax.config.update("jax_num_cpu_devices", cpus)
+
+
+def _cpus_named(spec: str) -> int:
+    """N of "cpu:N", else 0; raises UserError for what is no `devices` setting."""
+    match = re.fullmatch(r"auto|gpu|cpu:([1-9]\d{0,3})", spec)
+    if not match:
+        near = nearest(spec, ("auto", "gpu", "cpu:1"))
+        raise UserError(f"devices is {shown(spec)}; allowed: auto, gpu or cpu:N{near}")
+    return int(match[1] or 0)
 
 
 @contextlib.contextmanager
@@ -117,11 +135,8 @@ def out_of_memory_named(settings: str) -> Iterator[None]:
 
 
 def memory_limit_bytes(device: jax.Device) -> int | None:  # pyright: ignore
-    """Memory a device may use: its own, or the machine's for a CPU; None if unknown."""
+    """Memory a device may use: its own, or this process's for a CPU; None if unknown."""
     stats = device.memory_stats() or {}
     if "bytes_limit" in stats:
         return stats["bytes_limit"]
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None
+    return host_memory_bytes()

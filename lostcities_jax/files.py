@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files and folders that appear whole or not at all."""
 
 import contextlib
 import errno
@@ -35,6 +35,33 @@ def replacing(path: pathlib.Path) -> Iterator[IO[bytes]]:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise
+
+
+def publish(partial: pathlib.Path, path: pathlib.Path) -> None:
+    """Has a folder that was written under another name appear as `path`, whole and for good.
+
+    All of it is on the disk before it has the name, and the name before this returns.
+
+    Raises:
+      OSError: for a folder that cannot be written.
+    """
+    for inside in (*partial.rglob("*"), partial):
+        sync(inside)
+    partial.rename(path)
+    sync(path.parent)
+
+
+def sync(path: pathlib.Path) -> None:
+    """Has a file, or the names in a folder, on the disk before going on.
+
+    Raises:
+      OSError: where that fails.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_text(path: pathlib.Path, text: str) -> None:

@@ -6,7 +6,7 @@ a mistake with a box of many lines and without the bounds of `config`.
 
 import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tyro
@@ -51,6 +51,23 @@ def read_flags(
     elif loose:
         raise _no_flag(loose[0], flags)
     return given
+
+
+def refuse_idle(given: Mapping[str, Any], keys: Sequence[str], when: str, allowed: str) -> None:
+    """Refuses flags that would be ignored, so that nobody believes that they were heard.
+
+    Args:
+      given: what `read_flags` found.
+      keys: those that would be.
+      when: what they are given with that ignores them.
+      allowed: what they would go with.
+
+    Raises:
+      UserError: for the first of them that was given.
+    """
+    for key in keys:
+        if key in given:
+            raise UserError(f"{_flag(key)} is given {when}; allowed: {allowed}")
 
 
 def _group(argv: Sequence[str]) -> tuple[list[tuple[str, list[str], bool]], list[str]]:

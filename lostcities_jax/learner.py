@@ -189,7 +189,7 @@ def make_optimizer(settings: LearnerConfig, steps: int = 0) -> optax.GradientTra
 
     Args:
       settings: its kind, rate, decay and clip, and the share of the rate that is left in the end.
-      steps: steps of the whole run, over which the rate falls.
+      steps: steps over which the rate falls.
     """
     rate: Any = settings.learning_rate
     decay = settings.weight_decay

@@ -1,4 +1,4 @@
-"""Losses of one batch of samples, each summed over the legal actions of its sample.
+"""Losses of one batch of samples, each summed over the actions of its sample that count.
 
 A loss takes a network's outputs float32[B, A], the targets float32[B, A] or float32[B, K, A], and
 the actions that count bool[B, A], and returns float32[B].
@@ -24,19 +24,20 @@ def cross_entropy(outputs: jax.Array, target: jax.Array, legal: jax.Array) -> ja
     return -jnp.where(legal, target * _log_softmax(outputs, legal), 0.0).sum(-1)
 
 
-def clipped_surrogate(clip: float, entropy: float) -> Loss:
+def clipped_surrogate(clip: float, entropy: float, axis: str | None = None) -> Loss:
     """The clipped objective of a policy gradient (Schulman et al. 2017, equation 7), negated.
 
-    Taken over all legal actions and not for the played one alone: with the policy p, the one
+    Taken over all actions that count and not for the played one alone: with the policy p, the one
     that played o, and advantages A, the sum of min(p A, clip(p, (1 - clip) o, (1 + clip) o) A),
     which is o times the paper's term for each action. Advantages are divided by their root mean
     square under o in the batch. The entropy of p times `entropy` is added, which keeps p near
-    uniform: a magnet (Sokal et al. 2023, magnetic mirror descent). A decision with one legal
+    uniform: a magnet (Sokal et al. 2023, magnetic mirror descent). A decision with one such
     action weighs nothing, the others more in return.
 
     Args:
       clip: how far the ratio p / o is followed.
       entropy: weight of the entropy.
+      axis: mesh axis of processes whose samples, as many in each, are one batch.
 
     Returns:
       a loss whose targets are A and o, float32[B, 2, A].
@@ -45,9 +46,12 @@ def clipped_surrogate(clip: float, entropy: float) -> Loss:
     def loss(outputs: jax.Array, target: jax.Array, legal: jax.Array) -> jax.Array:
         advantages, old = target[:, 0], target[:, 1]
         has_choice = legal.sum(-1) > 1
-        share = jnp.maximum(has_choice.mean(), _TINY)
         mean_square = (old * jnp.square(advantages)).sum(-1)
-        scale = jnp.sqrt((mean_square * has_choice).mean() / share)
+        means = has_choice.mean(), (mean_square * has_choice).mean()
+        if axis is not None:
+            means = jax.lax.pmean(means, axis)
+        share = jnp.maximum(means[0], _TINY)
+        scale = jnp.sqrt(means[1] / share)
         advantages = advantages / jnp.maximum(scale, _TINY)
         log_policy = _log_softmax(outputs, legal)
         policy = jnp.where(legal, jnp.exp(log_policy), 0.0)

@@ -17,7 +17,7 @@ class Samples(NamedTuple):
 
     Attributes:
       info: packed info states. uint8[M, I].
-      legal: legal actions, False behind the actions of the sample's phase. bool[M, A].
+      legal: legal actions that count, False behind those of the sample's phase. bool[M, A].
       target: advantages in points, strategy probabilities, or several such rows.
         float32[M, A] or float32[M, K, A].
       iteration: iteration that took the sample, from 1. int32[M].

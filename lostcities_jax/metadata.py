@@ -10,8 +10,8 @@ from lostcities_jax.errors import UserError, nearest, shown
 from lostcities_jax.rules import Rules
 from lostcities_jax.settings import Config, LearnerConfig, TraversalConfig
 
-FORMAT_VERSION = 3
-_OLDEST_VERSION = 2  # has no checksums; 1 had networks of other inputs
+FORMAT_VERSION = 4
+_OLDEST_VERSION = 2  # 3 goes on from the policy, 2 has no checksums; 1 had networks of other inputs
 # What a policy is played by: a name that is none would play something else.
 _NAMED_BY = {"fallback": TraversalConfig, "weighting": LearnerConfig, "solver": Config}
 

@@ -17,6 +17,7 @@ from jax._src import distributed
 from lostcities_jax.errors import UserError, shown
 
 _T = TypeVar("_T")
+_BLOCK = 2**26  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +71,27 @@ def gathered(tree: _T) -> list[_T]:
         jax.tree.map(lambda leaf, p=process: leaf[p], stacked)
         for process in range(jax.process_count())
     ]
+
+
+def gathered_by_first(tree: _T) -> list[_T]:
+    """As `gathered`, for what is large: process 0 alone gets it, the others nothing.
+
+    On the way every process holds a block of each.
+    """
+    from jax.experimental import multihost_utils
+
+    is_first = jax.process_index() == 0
+    leaves, structure = jax.tree.flatten(tree)
+    columns = []
+    for leaf in map(np.asarray, leaves):
+        own = np.ascontiguousarray(leaf).reshape(-1).view(np.uint8)
+        whole = np.empty((jax.process_count() if is_first else 0, own.size), np.uint8)
+        for start in range(0, own.size, _BLOCK):
+            block = multihost_utils.process_allgather(own[start : start + _BLOCK])
+            if is_first:
+                whole[:, start : start + _BLOCK] = block
+        columns.append([row.view(leaf.dtype).reshape(leaf.shape) for row in whole])
+    return [jax.tree.unflatten(structure, parts) for parts in zip(*columns, strict=True)]
 
 
 def check_agreement(name: str, text: str) -> None:

@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
 @out_of_memory_named("--batch-width or --games")
 def _play(arguments: RateArguments) -> Standings:
     use_compile_cache()
-    select_devices(arguments.devices)
+    mesh = select_devices(arguments.devices)
     wanted = PRESETS[arguments.rules] if arguments.rules else None
     field = (*arguments.agents, *arguments.bots)
     rules, agents = load_field(field, arguments.policy, wanted)
@@ -42,7 +42,13 @@ def _play(arguments: RateArguments) -> Standings:
     pairs = len(agents) * (len(agents) - 1) // 2
     meetings = []
     for meeting in play_round_robin(
-        rules, agents, arguments.games, arguments.batch_width, arguments.seed, arguments.greedy
+        rules,
+        agents,
+        arguments.games,
+        arguments.batch_width,
+        arguments.seed,
+        arguments.greedy,
+        mesh,
     ):
         meetings.append(meeting)
         pair = f"{names[meeting.first]} against {names[meeting.second]}"

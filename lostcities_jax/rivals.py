@@ -5,37 +5,51 @@ What it gains in the end is a lower bound of how far the policy can be exploited
 
 import dataclasses
 import functools
+import pathlib
 from typing import Any
 
 import jax
 
+from lostcities_jax.bots import BOTS
+from lostcities_jax.errors import UserError, shown
+from lostcities_jax.evaluation import agent_file
 from lostcities_jax.evaluation.agents import Agent
-from lostcities_jax.evaluation.loading import load_agents, pinned
+from lostcities_jax.evaluation.loading import load_agents, load_checkpoint, pinned
 from lostcities_jax.rollout import Policy, most_probable
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.opponents import without_fallback
 from lostcities_jax.solvers.seating import Rival
 
+COPY = f"rival{agent_file.SUFFIX}"  # in a run's folder
 
-def load_rival(config: Config) -> Agent | None:
+
+def load_rival(config: Config, folder: pathlib.Path | None = None) -> Agent | None:
     """The opponent of `rival.agent`, as it plays; None without one.
 
+    Args:
+      config: the settings of a run.
+      folder: the run's, where it goes on: it has a copy of the agent. None for the agent itself.
+
     Raises:
-      UserError: for no such agent, or one for other rules.
+      UserError: for no such agent, a damaged or missing copy, or one for other rules.
     """
     settings = config.rival
     if not settings.agent:
         return None
+    name = settings.agent
+    if folder is not None and name not in BOTS:
+        name = str(_copy_in(folder, name))
     policy = None if settings.policy == "auto" else settings.policy
-    _, (agent,) = load_agents([settings.agent], policy, config.rules)
+    _, (agent,) = load_agents([name], policy, config.rules)
     assert isinstance(agent, Agent)  # a mixture is no strategy that can be asked for here
+    agent = agent._replace(name=settings.agent)
     if not (settings.greedy and agent.is_stochastic):
         return agent
     return agent._replace(policy=_greedy(agent.policy), is_stochastic=False)
 
 
 def with_pinned_rival(config: Config) -> Config:
-    """The config of a new run, whose rival stays the same when the run is resumed.
+    """The config of a new run, which says which of a run's checkpoints its rival is.
 
     Raises:
       UserError: for a rival that is no agent.
@@ -44,6 +58,32 @@ def with_pinned_rival(config: Config) -> Config:
         return config
     rival = dataclasses.replace(config.rival, agent=pinned(config.rival.agent))
     return dataclasses.replace(config, rival=rival)
+
+
+def keep_rival(config: Config, folder: pathlib.Path) -> None:
+    """Copies the rival of a new run into its folder: what it was made of may go, or change.
+
+    Raises:
+      UserError: for a rival that is no agent, or a copy that cannot be written.
+    """
+    name = config.rival.agent
+    if not name or name in BOTS:
+        return
+    metadata, policy = load_checkpoint(name)
+    # A rival is no mixture, and these may take more room than all else.
+    policy = {part: tree for part, tree in policy.items() if not part.startswith("snapshot")}
+    metadata = dataclasses.replace(metadata, snapshot_slots=0)
+    agent_file.write(folder / COPY, policy, metadata, config="")
+
+
+def _copy_in(folder: pathlib.Path, name: str) -> pathlib.Path:
+    path = folder / COPY
+    if not path.is_file():
+        raise UserError(
+            f"{path} is missing, the run's copy of its rival {shown(name)}; allowed: that file, "
+            f"or another made of the rival by python -m lostcities_jax.export"
+        )
+    return path
 
 
 def as_rival(agent: Agent) -> Rival:

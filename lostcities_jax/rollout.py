@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
 
 from lostcities_jax.games.game import Game, GameState
 from lostcities_jax.lanes import (
@@ -72,6 +73,7 @@ def play_match(
     players: tuple[Player, Player],
     key: jax.Array,
     first: jax.Array | int = 0,
+    count: jax.Array | int | None = None,
 ) -> Played:
     """Plays games to their ends; game i depends on the key, i and the players alone.
 
@@ -79,9 +81,11 @@ def play_match(
       game: the game; static.
       match: static sizes and functions.
       players: player 0 and player 1.
-      key: deals and draws are folded from it and the index of the game.
+      key: deals and draws are folded from it and the index of the game. Not consumed.
       first: index of the first game.
+      count: how many of them to play; all by default. The others are only dealt.
     """
+    count = match.games if count is None else count
     initial = deal_episodes(game, key, first + jnp.arange(match.games))
 
     def cycle(carry: tuple[Lanes, jax.Array, Played]) -> tuple[Lanes, jax.Array, Played]:
@@ -103,13 +107,57 @@ def play_match(
             played,
             Played(lanes.state, marks),
         )
-        lanes = refill(lanes, initial, match.games)
+        lanes = refill(lanes, initial, count)
         return lanes, jnp.where((lanes.cycle == 0)[:, None], 0, marks), played
 
-    lanes = fill_lanes(initial, match.games, match.width)
+    lanes = fill_lanes(initial, count, match.width)
     marks = jnp.zeros((match.width, len(game.phases)), jnp.int32)
     played = Played(initial, jnp.zeros((match.games, len(game.phases)), jnp.int32))
     return jax.lax.while_loop(lambda carry: any_active(carry[0]), cycle, (lanes, marks, played))[2]
+
+
+def spread_match(
+    game: Game,
+    match: Match,
+    mesh: Mesh,
+    players: tuple[Player, Player],
+    key: jax.Array,
+    first: jax.Array | int = 0,
+) -> Played:
+    """`play_match` with its lanes and games divided among the devices of a mesh.
+
+    No collective is in the program, so no device waits for another's games, however long they
+    are. Cutting off what is behind the last game would be one: that is left to the host.
+
+    Args:
+      game: as of `play_match`, and so are the others.
+      match: `width` and `games` of all devices together.
+      mesh: one-dimensional; static.
+      players: replicated over it.
+      key: replicated too. Not consumed.
+      first: index of the first game.
+
+    Returns:
+      the games, sharded in the order of their indices. As many for every device: behind the
+      last of `match.games` there may be some that were only dealt.
+    """
+    (axis,) = mesh.axis_names
+    games = -(-match.games // mesh.size)
+    width = min(-(-match.width // mesh.size), games)
+    share = dataclasses.replace(match, width=width, games=games)
+
+    def on_device(players: tuple[Player, Player], key: jax.Array, first: jax.Array) -> Played:
+        before = games * jax.lax.axis_index(axis)
+        count = jnp.clip(match.games - before, 0, games)
+        return play_match(game, share, players, key, first + before, count)
+
+    return jax.shard_map(
+        on_device,
+        mesh=mesh,
+        in_specs=PartitionSpec(),
+        out_specs=PartitionSpec(axis),
+        check_vma=False,
+    )(players, key, jnp.int32(first))
 
 
 def act(policy: Policy, player: Player, decision: Decision, head: int) -> jax.Array:

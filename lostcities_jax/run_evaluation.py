@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lostcities_jax.devices import select_devices
 from lostcities_jax.evaluation.agents import Agent, Mixture, bot_agent
 from lostcities_jax.evaluation.exactness import exact_result
 from lostcities_jax.evaluation.matches import MatchResult, evaluate
@@ -33,6 +34,7 @@ class RunEvaluation:
         beside the bots."""
         self._config, self._game, self._network = config, game, network
         self._log, self._announce, self._rival = log, announce, rival
+        self._mesh = select_devices(config.devices)
         self._tree: GameTree | None = None
 
     def measure(self, policy: Mapping[str, Any], is_last: bool) -> Mapping[str, float]:
@@ -62,6 +64,7 @@ class RunEvaluation:
                 settings.games,
                 self._config.traversal.batch_width,
                 self._config.seed,
+                self._mesh,
             )
         values: dict[str, Any] = {}
         for result in results:

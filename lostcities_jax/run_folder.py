@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from lostcities_jax import checkpoint
 from lostcities_jax.config import dump_config, load_config
@@ -20,12 +20,17 @@ ENVIRONMENT_FILE = "environment.json"
 LOCK_FILE = "lock"
 
 
-def create(path: pathlib.Path | None, config: Config) -> pathlib.Path:
+def create(
+    path: pathlib.Path | None,
+    config: Config,
+    fill: Callable[[pathlib.Path], None] = lambda path: None,
+) -> pathlib.Path:
     """Makes the folder of a new run and writes what it was asked to do.
 
     Args:
       path: the folder; None for a new one under `runs/` named by the time.
       config: the resolved settings.
+      fill: writes what else the run cannot go on without into the folder.
 
     Raises:
       UserError: for a folder that has something in it, cannot be made or cannot have checkpoints.
@@ -41,6 +46,7 @@ def create(path: pathlib.Path | None, config: Config) -> pathlib.Path:
             )
         record = json.dumps(environment_record(), indent=2) + "\n"
         (path / ENVIRONMENT_FILE).write_text(record, encoding="utf-8")
+        fill(path)
         # The last file, and whole from the start: what has it is a run that can be resumed.
         with replacing(path / CONFIG_FILE) as file:
             file.write(dump_config(config).encode())

@@ -12,7 +12,7 @@ import numpy as np
 from lostcities_jax import checkpoint
 from lostcities_jax.devices import out_of_memory_named
 from lostcities_jax.errors import UserError
-from lostcities_jax.processes import gathered
+from lostcities_jax.processes import gathered_by_first
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.catalogue import plays_itself
 from lostcities_jax.solvers.solver import Solver
@@ -34,19 +34,32 @@ class Saver:
     def __init__(
         self, config: Config, folder: pathlib.Path, solver: Solver, say: Callable[[str], None]
     ):
-        """`say` is told of a checkpoint that could not be written; the run goes on without it."""
+        """`say` is told of a checkpoint that could not be written, or an old one that could not be
+        removed; the run goes on."""
         self._config, self._solver, self._say = config, solver, say
         self._directory = folder / checkpoint.FOLDER
         self._writer = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._last: concurrent.futures.Future[UserError | None] | None = None
 
-    def save(self, state: Any, iteration: int) -> None:
-        """Copies the state after an iteration and has it written."""
+    def save(
+        self, state: Any, iteration: int, fit: Callable[[Any], Any] = lambda state: state
+    ) -> None:
+        """Copies the state after an iteration and has it written.
+
+        Args:
+          state: the solver's state, to go on from.
+          iteration: iterations finished.
+          fit: makes the state to play with of it, and may donate it.
+        """
         self._settled()
         with out_of_memory_named(MEMORY_SETTINGS):
-            policy, training = jax.tree.map(_host_copy, self._solver.split(state))
-        if jax.process_count() > 1:
-            training = {_PROCESSES: gathered(training)}
+            _, training = self._solver.split(state)
+            if jax.process_count() > 1:
+                training = {_PROCESSES: gathered_by_first(training)}
+            else:
+                training = jax.tree.map(_host_copy, training)
+            policy, _ = self._solver.split(fit(state))
+            policy = jax.tree.map(_host_copy, policy)
         if jax.process_index() == 0:
             self._last = self._writer.submit(self._write, iteration, policy, training)
 
@@ -72,12 +85,15 @@ class Saver:
 
     def _write(self, iteration: int, policy: Any, training: Any) -> UserError | None:
         metadata = metadata_of(self._config, policy)
-        keep = self._config.checkpoint.keep
         try:
-            checkpoint.save(self._directory, iteration, policy, training, metadata, keep)
+            checkpoint.save(self._directory, iteration, policy, training, metadata)
         except UserError as error:
             self._say(f"{error}; earlier checkpoints are kept")
             return error
+        try:
+            checkpoint.prune(self._directory, self._config.checkpoint.keep)
+        except UserError as error:
+            self._say(str(error))
         return None
 
 
@@ -118,6 +134,8 @@ def restore(config: Config, path: pathlib.Path, solver: Solver) -> tuple[Any, in
     metadata = checkpoint.read_metadata(path)
     checkpoint.check_compatible(metadata, config.rules, config.network)
     policy, training = solver.split(jax.eval_shape(solver.init))
+    if metadata.format_version < checkpoint.STRATEGY_APART:
+        training.pop("strategy", None)
     policy = checkpoint.restore_policy(path, policy)
     if jax.process_count() > 1:
         whole = checkpoint.restore_training(path, {_PROCESSES: [training] * jax.process_count()})

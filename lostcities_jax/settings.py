@@ -45,10 +45,11 @@ class TraversalConfig:
     """How an iteration samples the game tree.
 
     Attributes:
-      batch_width: lanes that walk the game in lockstep.
+      batch_width: lanes that walk the game in lockstep; each device takes as many, rounded up.
       devices: devices that walk, if others than those of the run: same, auto, gpu or cpu:N; with
         a weak GPU, its memories and networks may stay there while the CPU's cores walk.
-      traversals: traversals per player and iteration.
+      traversals: traversals of a batch; an iteration has one for both seats where a network plays
+        itself, else one for each player.
       epsilon: share of uniform exploration in the traverser's sampling policy.
       sampling: actions the traverser follows: one by its sampling policy, all, or some.
       branches: how many of the legal actions robust sampling follows.
@@ -99,7 +100,6 @@ class SchedulerConfig:
       slots: rows that the workers share with the server.
       max_batch: rows of a network call of the server.
       window_microseconds: how long the server waits for more rows.
-      push_every: iterations between pushes of the networks to the server.
     """
 
     kind: Literal["lockstep", "recursive", "interleaved", "server"] = "lockstep"
@@ -108,7 +108,6 @@ class SchedulerConfig:
     slots: Annotated[int, Field(ge=1, le=2**20)] = 256
     max_batch: Annotated[int, Field(ge=1, le=2**20)] = 256
     window_microseconds: CountOrZero = 200
-    push_every: Count = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +145,7 @@ class CriticConfig:
     """The network that values actions with both hands open; only some estimators use it.
 
     Attributes:
-      steps: steps of each fit, after every batch of traversals.
+      steps: steps of each fit: one an iteration, or with networks of their own one a player.
       trace: share of what later decisions brought in its targets, against its own value (the
         lambda of Retrace).
       capacity: samples of the newest batch to fit to.
@@ -184,12 +183,13 @@ class LearnerConfig:
       optimizer: of all networks: AdamW, or Muon for hidden layers and Nadam for the rest. Muon is
         ahead in runs of some 40 iterations and far behind in long ones.
       learning_rate: of either.
-      final_rate: share of the learning rate that is left at the end of the run; it falls
-        linearly. The strategy network's stays.
+      final_rate: share of the learning rate that is left at the end of the run, or of each fit
+        that begins with new weights; it falls linearly. The strategy network's stays.
       weight_decay: of either.
       max_grad_norm: norm the gradient is clipped to.
       weighting: weight of a sample by the iteration it comes from.
-      warm_start: go on from the last iteration's advantage network, not from a new one.
+      warm_start: go on from the last iteration's advantage network, not from a new one, which
+        only a reservoir allows.
       target_scale: points that make 1.0 of a regret.
       accumulation: of regrets over iterations: a reservoir of those of all iterations, with
         one network a player; or bootstrap, one network for both players, fitted to the newest
@@ -245,7 +245,7 @@ class RivalConfig:
     """A frozen opponent to learn to beat instead of oneself: then the run is an exploiter.
 
     Attributes:
-      agent: a checkpoint or a bot; none by default.
+      agent: a bot, or a checkpoint, of which the run keeps a copy; none by default.
       policy: strategy a checkpoint plays; auto: the one it is meant to.
       greedy: whether it takes its most probable actions.
     """
@@ -260,7 +260,8 @@ class EvaluationConfig:
     """Matches against rule-based players during the run.
 
     Attributes:
-      every: iterations between evaluations; 0 for one at the end only.
+      every: iterations between evaluations; 0 for one at the end only. Each fits the average
+        strategy on from the last fit, so that they change it a little.
       games: games per opponent, even so that both seats play each deal.
       opponents: rule-based players to meet.
     """
@@ -302,7 +303,7 @@ class CheckpointConfig:
     """Checkpoints of the run.
 
     Attributes:
-      every: iterations between checkpoints.
+      every: iterations between checkpoints; each fits the average strategy as an evaluation does.
       keep: newest checkpoints to keep.
     """
 

@@ -59,6 +59,6 @@ class StopRequest:
                     os._exit(EXIT_INTERRUPTED)
                 self._asked.set()
                 self._announce(
-                    "stopping after this iteration, which is saved; "
+                    "stopping after this iteration, which is fitted for play and saved; "
                     "once more ends it at once, and loses what came after the last checkpoint"
                 )

@@ -9,15 +9,19 @@ import hashlib
 import importlib.util
 import math
 import pathlib
+import re
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 from lostcities_jax.errors import UserError, nearest, shown
+from lostcities_jax.files import write_text
 
 Tracker = Literal["tensorboard", "wandb"]
 # (iteration, plain values by slash-separated names)
 Sink = Callable[[int, Mapping[str, Any]], None]
 
+_WANDB_ID = "wandb-id.txt"  # in the run folder
 _PACKAGES: dict[str, str] = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 
 
@@ -43,8 +47,8 @@ def open_tracker(
     """Where to send the values of every iteration after `done` of the run in `folder`.
 
     TensorBoard's files go into the folder `tensorboard` of the run; what they held of later
-    iterations is marked as void. Weights & Biases knows the run again by its folder's path, and
-    is set by its own environment variables, such as WANDB_MODE=offline.
+    iterations is marked as void. Weights & Biases knows the run again by a random id in its
+    folder, and is set by its own environment variables, such as WANDB_MODE=offline.
 
     Args:
       kind: which tracker.
@@ -53,7 +57,8 @@ def open_tracker(
       done: iterations finished before.
 
     Raises:
-      UserError: for Weights & Biases that cannot be reached, or without a login.
+      UserError: for Weights & Biases that cannot be reached, or without a login; for an id that
+        is none, or cannot be written.
     """
     opened = _open_tensorboard if kind == "tensorboard" else _open_wandb
     with opened(folder, settings, done) as sink:
@@ -92,7 +97,7 @@ def _open_wandb(folder: pathlib.Path, settings: Mapping[str, Any], done: int) ->
         run = wandb.init(
             project="lostcities_jax",
             name=name,
-            id=hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16],
+            id=_wandb_id(folder),
             resume="allow",
             dir=str(folder),
             config=dict(settings),
@@ -105,6 +110,31 @@ def _open_wandb(folder: pathlib.Path, settings: Mapping[str, Any], done: int) ->
         run.define_metric("iteration")
         run.define_metric("*", step_metric="iteration")
         yield lambda iteration, values: run.log({"iteration": iteration} | _numbers(values))
+
+
+def _wandb_id(folder: pathlib.Path) -> str:
+    """The id of a run: as it was when the run was first tracked, and else a new one."""
+    path = folder / _WANDB_ID
+    if path.exists():
+        return _checked_id(path)
+    if (folder / "wandb").is_dir():  # of a run that was begun when ids were the path's
+        return hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
+    name = secrets.token_hex(8)
+    write_text(path, f"{name}\n")
+    return name
+
+
+def _checked_id(path: pathlib.Path) -> str:
+    try:
+        name = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    if not re.fullmatch(r"[0-9a-f]{16}", name):
+        raise UserError(
+            f"{path} holds {shown(name)}; allowed: 16 hexadecimal digits, or no such file and "
+            f"folder wandb, for a curve of its own"
+        )
+    return name
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float]:

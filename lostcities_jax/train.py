@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from lostcities_jax.compile_clock import CompileClock
 from lostcities_jax.config import dump_config
 from lostcities_jax.devices import Machine, out_of_memory_named, select_machine
 from lostcities_jax.errors import run_command
-from lostcities_jax.rivals import with_pinned_rival
+from lostcities_jax.rivals import keep_rival, with_pinned_rival
 from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.settings import Config
 from lostcities_jax.stopping import StopRequest
@@ -48,12 +49,13 @@ def main(argv: Sequence[str], watch: Sink | None = None) -> int:
     machine = select_machine(config.devices, config.traversal.devices)
     processes.check_agreement("config", dump_config(config))
     processes.check_agreement("number of devices", str(machine.lanes.size))
-    game, network, rival, solver = assemble(config, machine)
+    resumed = arguments.run_dir if arguments.resume else None
+    game, network, rival, solver = assemble(config, machine, resumed)
     with contextlib.ExitStack() as at_exit:
         at_exit.callback(solver.close)
         folder = processes.own_folder(arguments.run_dir, process)
         if not arguments.resume:
-            folder = run_folder.create(folder, config)
+            folder = run_folder.create(folder, config, functools.partial(keep_rival, config))
         assert folder is not None
         at_exit.enter_context(run_folder.locked(folder))
         log = at_exit.enter_context(RunLog(folder, Console(quiet=process > 0)))
@@ -108,7 +110,7 @@ def _announce(
     log.write(
         f"{'resuming after iteration ' + str(done) if done else 'training'} in {folder} on "
         f"{machine.lanes.size} {machine.lanes.devices.flat[0].platform} device(s), "
-        f"{config.traversal.batch_width} lanes; compiling first"
+        f"batch width {config.traversal.batch_width}; compiling first"
     )
 
 

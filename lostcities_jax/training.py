@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -70,19 +71,19 @@ def train(run: Run, state: Any, done: int, should_stop: Callable[[], bool]) -> i
     for iteration in range(done + 1, run.config.iterations + 1):
         is_traced = run.profile and iteration == traced
         with jax.profiler.trace(run.folder / PROFILE) if is_traced else contextlib.nullcontext():
-            state, is_saved = _iterate(run, state, iteration)
+            state = _iterate(run, state, iteration)
         done = iteration
         if any(gathered(np.bool_(should_stop()))):
-            if not is_saved:
-                # As it is: what `prepare` fits must not depend on where a run was stopped.
-                run.saver.save(state, iteration)
+            if not _is_saved(run.config, iteration):
+                # Fitted for play alone: where a run was stopped must not change how it goes on.
+                run.saver.save(state, iteration, functools.partial(_fitted, run, iteration))
             break
     run.saver.finish()
     return done
 
 
-def _iterate(run: Run, state: Any, iteration: int) -> tuple[Any, bool]:
-    """One iteration of the solver, what is due after it, and whether it was saved."""
+def _iterate(run: Run, state: Any, iteration: int) -> Any:
+    """One iteration of the solver, and what is due after it."""
     timer = _Timer(run.clock, run.progress)
     state, report = run.solver.iterate(state, iteration, timer.phase)
     # As if this process had walked the traversals of all.
@@ -90,24 +91,45 @@ def _iterate(run: Run, state: Any, iteration: int) -> tuple[Any, bool]:
     for batch in statistics:
         check_room(run.config, run.game, batch, iteration)
     values = _loss_metrics(report, iteration)
-    is_last = iteration == run.config.iterations
-    is_evaluated = is_last or _is_due(iteration, run.config.evaluation.every)
-    is_saved = is_last or _is_due(iteration, run.config.checkpoint.every)
-    if is_evaluated or is_saved or run.solver.prepares_always:
+    if _is_prepared(run, iteration):
         state, prepared = run.solver.prepare(state, iteration, timer.phase)
         values |= _loss_metrics(prepared, iteration)
-    if is_evaluated:
+    if _is_evaluated(run.config, iteration):
         with timer.phase("evaluation", "evaluation"):
             policy, _ = run.solver.split(state)
-            values |= run.evaluation.measure(policy, is_last)
+            values |= run.evaluation.measure(policy, iteration == run.config.iterations)
     traversal = _traversal_metrics(run.game, statistics, timer.seconds["traversal"])
     values |= traversal | _memory_metrics(run.solver.memories(state)) | timer.metrics()
     run.metrics.write(iteration, values)
-    if is_saved:  # after the metrics, which a resumed run cuts back to its checkpoint
+    if _is_saved(run.config, iteration):
+        # After the metrics, which a resumed run cuts back to its checkpoint.
         run.progress.phase("checkpoint")
         run.saver.save(state, iteration)
     run.progress.advance(traversal["traversal/nodes_per_second"])
-    return state, is_saved
+    return state
+
+
+def _fitted(run: Run, iteration: int, state: Any) -> Any:
+    """The state with the average strategy of all iterations so far; donates it."""
+    if _is_prepared(run, iteration):
+        return state
+    state, prepared = run.solver.prepare(state, iteration, _Timer(run.clock, run.progress).phase)
+    _loss_metrics(prepared, iteration)
+    return state
+
+
+def _is_evaluated(config: Config, iteration: int) -> bool:
+    return iteration == config.iterations or _is_due(iteration, config.evaluation.every)
+
+
+def _is_saved(config: Config, iteration: int) -> bool:
+    return iteration == config.iterations or _is_due(iteration, config.checkpoint.every)
+
+
+def _is_prepared(run: Run, iteration: int) -> bool:
+    """Whether an iteration ends with what `prepare` fits."""
+    is_needed = _is_evaluated(run.config, iteration) or _is_saved(run.config, iteration)
+    return is_needed or run.solver.prepares_always
 
 
 def _is_due(iteration: int, every: int) -> bool:

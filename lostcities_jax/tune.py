@@ -18,7 +18,7 @@ from lostcities_jax.config import config_keys, dump_config, find_config, load_co
 from lostcities_jax.devices import SAME, select_devices
 from lostcities_jax.errors import UserError, run_command, shown
 from lostcities_jax.files import write_text
-from lostcities_jax.flags import help_if_asked, read_flags
+from lostcities_jax.flags import help_if_asked, read_flags, refuse_idle
 from lostcities_jax.settings import BatchWidth, Config, Count, Devices, checked
 from lostcities_jax.strict_yaml import parse_scalar
 from lostcities_jax.tuning import (
@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
         for width in trial.widths or widths_to_try(config)
     ]
     measure = functools.partial(measure_setting, config)
-    found = tune(settings, measure, trial.repeats, lambda one: console.print(_line(one)))
+    found = tune(settings, measure, trial.repeats, lambda one: console.print(str(one)))
     console.print(_table(found))
     best = found[0].setting
     console.out(
@@ -103,6 +103,8 @@ def _parse(argv: Sequence[str]) -> tuple[Config, Trial]:
     help_if_asked(argv, PROG, _Flags())
     kinds = config_keys(Trial)
     given = read_flags(argv, {"config": str} | kinds | config_keys())
+    refuse_idle(given, ["devices", "traversal.devices"], "to tune", "what to try as --places")
+    refuse_idle(given, ["traversal.batch_width"], "to tune", "what to try as --widths")
     path = given.pop("config", None)
     tried: dict[str, Any] = {key: given.pop(key) for key in kinds if key in given}
     if "widths" in tried:
@@ -114,14 +116,6 @@ def _parse(argv: Sequence[str]) -> tuple[Config, Trial]:
 def _place(text: str) -> tuple[str, str]:
     devices, slash, walking = text.partition("/")
     return devices, walking if slash else SAME
-
-
-def _line(one: Tuned) -> str:
-    width, devices, walking = one.setting
-    where = devices if walking == SAME else f"{devices}, walking on {walking}"
-    if not one.timings:
-        return f"{width} lanes on {where}: {one.refusal}"
-    return f"{width} lanes on {where}: {one.seconds:.3f} s an iteration"
 
 
 def _table(found: Sequence[Tuned]) -> rich.table.Table:

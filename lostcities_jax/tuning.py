@@ -6,7 +6,6 @@ rounding, nothing else.
 
 import contextlib
 import dataclasses
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ import jax
 import numpy as np
 
 from lostcities_jax.assembly import assemble
-from lostcities_jax.devices import SAME, out_of_memory_named, select_machine
+from lostcities_jax.devices import SAME, out_of_memory_named, select_machine, usable_cores
 from lostcities_jax.errors import UserError
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.scheduling import check_room
@@ -64,6 +63,12 @@ class Tuned(NamedTuple):
         """The median rate of the traversals."""
         return statistics.median(one.nodes / one.traversal_seconds for one in self.timings)
 
+    def __str__(self) -> str:
+        width, devices, walking = self.setting
+        where = devices if walking == SAME else f"{devices}, walking on {walking}"
+        found = f"{self.seconds:.3f} s an iteration" if self.timings else self.refusal
+        return f"{width} lanes on {where}: {found}"
+
 
 def widths_to_try(config: Config) -> list[int]:
     """Powers of two; more lanes than traversals would be idle."""
@@ -73,7 +78,7 @@ def widths_to_try(config: Config) -> list[int]:
 
 def places_to_try() -> list[tuple[str, str]]:
     """`devices` and `traversal.devices` that this machine has."""
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     counts = sorted({2**k for k in range(cores.bit_length()) if 2**k <= cores} | {cores})
     processors = [(f"cpu:{count}", SAME) for count in counts]
     if jax.default_backend() == "cpu":
@@ -108,7 +113,7 @@ def tune(
     """
     found, refused = [], []
     for setting in settings:
-        one = _measured(setting, measure, 1)
+        one = measured(setting, measure, 1)
         (found if one.timings else refused).append(one)
         announce(one)
     if not found:
@@ -117,7 +122,7 @@ def tune(
     finalists, others = [], found[FINALISTS:]
     for one in found[:FINALISTS]:
         # What one iteration happened to take says little beside what several did.
-        again = _measured(one.setting, measure, repeats)
+        again = measured(one.setting, measure, repeats)
         (finalists if again.timings else refused).append(again)
         announce(again)
     if not finalists and not others:
@@ -125,10 +130,13 @@ def tune(
     return sorted(finalists, key=lambda one: one.seconds) + others + refused
 
 
-def _measured(
+def measured(
     setting: Setting, measure: Callable[[Setting, int], list[Timing]], iterations: int
 ) -> Tuned:
-    """A setting with its timings, or why it has none: no reason to lose those of others."""
+    """A setting with its timings, or why it has none: no reason to lose those of others.
+
+    `measure` is that of `tune`.
+    """
     try:
         return Tuned(setting, measure(setting, iterations))
     except UserError as error:

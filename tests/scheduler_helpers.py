@@ -82,8 +82,8 @@ def _added(game, make_target, players, memory, batch, key):
 
 
 @functools.cache
-def _critic_return(game):
-    return functools.partial(samples.critic_return, game)
+def _of_game(make_target, game):
+    return functools.partial(make_target, game)
 
 
 def lockstep_memories(
@@ -104,7 +104,8 @@ def lockstep_memories(
     batch = _swept(
         game, players.policies, plan, network, (value_scale, trace), seats, key, critic_params
     )
-    targets = (ESTIMATORS[estimator], samples.strategy, _critic_return(game))
+    of_game = [_of_game(make, game) for make in (samples.strategy, samples.critic_return)]
+    targets = (ESTIMATORS[estimator], *of_game)
     players_of = ((traverser,), (1 - traverser,), (0, 1))
     added = []
     for index, old in enumerate(blank_memories(game, capacity, plan.has_critic)):

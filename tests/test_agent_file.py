@@ -39,7 +39,7 @@ def run(tmp_path_factory):
         )
 
     policy = {"strategy": random(0), "advantage": [random(1)]}
-    checkpoint.save(folder / "checkpoints", 7, policy, {"nothing": np.zeros(1)}, METADATA, 1)
+    checkpoint.save(folder / "checkpoints", 7, policy, {"nothing": np.zeros(1)}, METADATA)
     (folder / "config.yaml").write_text("seed: 3\n")
     return folder
 
@@ -101,7 +101,7 @@ HEAD = "advantage/0/card_head/bias"
         ({"other": np.zeros(1)}, ["unknown array 'other'"]),
         ({"metadata": np.array("{")}, ["damaged"]),
         ({"metadata": np.array("[" * 100_000)}, ["damaged"]),
-        ({"metadata": np.array('{"format_version": 1}')}, ["format version 1; allowed: 2 to 3"]),
+        ({"metadata": np.array('{"format_version": 1}')}, ["format version 1; allowed: 2 to 4"]),
         ({"metadata": np.array('{"format_version": 2}')}, ["damaged metadata"]),
     ],
 )
@@ -131,6 +131,13 @@ def test_an_archive_that_would_fill_the_memory_is_not_unpacked(tmp_path):
     assert path.stat().st_size < 2**20
     with pytest.raises(UserError, match="more than 268435456 bytes"):
         load_checkpoint(str(path))
+
+
+def test_a_policy_too_large_to_be_read_is_not_written(tmp_path):
+    policy = {"strategy": np.broadcast_to(np.float32(0.0), 2**26)}
+    with pytest.raises(UserError, match="allowed: 268435456"):
+        agent_file.write(tmp_path / "large.npz", policy, METADATA, "")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_shipped_agent_is_small_and_for_the_classic_game():

@@ -25,11 +25,13 @@ from lostcities_jax.exact.tree import build_tree, policy_table, uniform_table
 from lostcities_jax.games.kuhn import kuhn
 from lostcities_jax.games.leduc import leduc
 from lostcities_jax.games.lost_cities import lost_cities
+from lostcities_jax.lanes import episode_keys
 from lostcities_jax.reference import Game
-from lostcities_jax.regret import uniform_strategy
+from lostcities_jax.regret import sample_action, uniform_strategy
 from lostcities_jax.rules import CLASSIC, MINI
 from lostcities_jax.traversal.lockstep import traverse
 from lostcities_jax.traversal.plan import Plan
+from lostcities_jax.traversal.rollouts import play_on
 from lostcities_jax.traversal.sharded import sharded_traverse
 
 
@@ -80,6 +82,33 @@ def test_rollouts_do_not_depend_on_the_width():
         assert np.asarray(summary.finished).all() and np.asarray(summary.cut).any()
         found.append(decisions(game, tape, 0, plan.levels(game)))
     assert_same(found[0], found[1])
+
+
+@pytest.mark.usefixtures("quick_compile")
+def test_rollouts_side_by_side_are_those_of_each_alone_and_copy_no_payoffs():
+    """A loop that ended for each alone would, in every turn, keep what has ended as it is."""
+    game, copies = kuhn(), 2
+    deals = jax.vmap(game.deal)(jax.random.split(jax.random.key(0), 2 * 7))
+    starts = jax.tree.map(lambda leaf: leaf.reshape(2, 7, *leaf.shape[1:]), deals)
+    counts = jnp.array([1, 7])  # the first is through long before the second
+    keys = jax.random.split(jax.random.key(1), 2)
+
+    def play(starts, count, key):
+        def decide(decision):
+            return sample_action(uniform_strategy(decision.legal), decision.uniform)
+
+        return play_on(
+            game, decide, 3, starts, count, lambda index: episode_keys(key, index), copies
+        )
+
+    together = jax.vmap(play)(starts, counts, keys)
+    for index in range(2):
+        alone = play(*jax.tree.map(lambda leaf, i=index: leaf[i], (starts, counts, keys)))
+        np.testing.assert_array_equal(together[index], alone)
+    program = jax.make_jaxpr(jax.vmap(play))(starts, counts, keys)
+    loops = [one.params for one in program.eqns if one.primitive.name == "while"]
+    # One condition for both: where each has its own, the loop is compiled with such copies.
+    assert [loop["cond_jaxpr"].out_avals[0].shape for loop in loops] == [()]
 
 
 @pytest.mark.usefixtures("quick_compile")

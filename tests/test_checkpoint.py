@@ -23,6 +23,7 @@ from lostcities_jax.checkpoint import (
     Metadata,
     check_compatible,
     latest,
+    prune,
     read_metadata,
     resolve,
     restore_policy,
@@ -79,7 +80,8 @@ def training_of(value=0.5):
 def save_run(run, *iterations, keep=2, metadata=METADATA):
     for iteration in iterations:
         trees = jax.tree.map(np.array, (policy_of(iteration), training_of()))  # as a run has them
-        save(run / "checkpoints", iteration, *trees, metadata, keep)
+        save(run / "checkpoints", iteration, *trees, metadata)
+        prune(run / "checkpoints", keep)
     return run / "checkpoints"
 
 
@@ -128,7 +130,7 @@ def test_a_sharded_array_keeps_its_sharding(tmp_path):
     mesh = jax.make_mesh((len(jax.devices()),), ("lane",), (jax.sharding.AxisType.Auto,))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("lane"))
     rows = jax.device_put(jnp.arange(4.0 * len(jax.devices())), sharding)
-    save(tmp_path, 1, {"rows": rows}, training_of(), METADATA, 1)
+    save(tmp_path, 1, {"rows": rows}, training_of(), METADATA)
     assert restore_policy(tmp_path, {"rows": rows})["rows"].sharding == sharding
     on_one = restore_policy(tmp_path, {"rows": jax.ShapeDtypeStruct(rows.shape, rows.dtype)})
     assert len(on_one["rows"].devices()) == 1
@@ -168,7 +170,7 @@ def test_what_a_killed_save_leaves_is_no_checkpoint_and_goes_with_the_next_save(
         "JsonCheckpointHandler.finalize = lambda *_: os._exit(9)\n"
         "JsonCheckpointHandler.async_save = lambda *_, **__: os._exit(9)\n"
         "data = {'a': jnp.ones(3)}\n"
-        "checkpoint.save(sys.argv[1], 7, data, data, checkpoint.Metadata(MINI, {}), 2)\n"
+        "checkpoint.save(sys.argv[1], 7, data, data, checkpoint.Metadata(MINI, {}))\n"
     )
     folder = save_run(tmp_path, 6)
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
@@ -179,6 +181,41 @@ def test_what_a_killed_save_leaves_is_no_checkpoint_and_goes_with_the_next_save(
     assert resolve(tmp_path) == folder / "6"
     save_run(tmp_path, 7)
     assert sorted(os.listdir(folder)) == ["6", "7"]
+
+
+def test_a_checkpoint_and_its_name_are_on_the_disk_when_a_save_returns(tmp_path, monkeypatch):
+    synced, sync = [], os.fsync
+
+    def record(descriptor):
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    folder = save_run(tmp_path, 5)
+    assert synced[-1] == str(folder)
+    inside = {path.relative_to(folder / "5").as_posix() for path in (folder / "5").rglob("*")}
+    assert len(inside) > 8
+    assert {f"{folder}/5.partial/{name}" for name in inside} <= set(synced)
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_is_told_as_that_and_no_obstacle(
+    tmp_path, monkeypatch
+):
+    folder, remove = save_run(tmp_path, 1, 2), shutil.rmtree
+
+    def refuse(path, ignore_errors=False, **rest):
+        if path.name.startswith("1") and not ignore_errors:
+            raise PermissionError(13, "Permission denied", str(path))
+        if not path.name.startswith("1"):
+            remove(path, ignore_errors, **rest)
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    message = error_of(save_run, tmp_path, 3, 4)
+    assert f"old checkpoint {folder}/1 cannot be removed: " in message
+    assert "Permission denied" in message
+    assert latest(folder) == 3
+    save_run(tmp_path, 4)
+    assert sorted(os.listdir(folder)) == ["1.partial", "3", "4"]
 
 
 def test_no_checkpoint_is_overwritten(tmp_path):
@@ -362,7 +399,7 @@ def test_a_failed_save_says_why_in_one_line_whatever_else_it_was_writing(tmp_pat
     arrays = {str(index): np.random.default_rng(index).random(20_000) for index in range(60)}
     folder = tmp_path / ("a long name " * 10)
     with no_file_longer_than(3000):
-        message = error_of(save, folder, 1, arrays, arrays, METADATA, 1)
+        message = error_of(save, folder, 1, arrays, arrays, METADATA)
     assert f"{folder}/1 cannot be written: " in message and "File too large" in message
     time.sleep(0.5)
     assert told == []

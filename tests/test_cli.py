@@ -376,10 +376,33 @@ def test_a_value_joined_to_its_flag_is_no_agent(flag):
         (parse_evaluate, "--replay f --against random", "--against is given with --replay"),
         (parse_report, "runs/a --game 2", "--game is given without --replay"),
         (parse_play, "random --text --port 80", "--port is given with --text"),
+        (parse_play, "random --policy current", "--policy is given with bots alone"),
+        (parse_play, "--rules mini --policy current", "--policy is given with bots alone"),
+        (
+            parse_evaluate,
+            "noisy --against random --policy current",
+            "--policy is given with bots alone",
+        ),
+        (parse_rate, "noisy --policy average", "--policy is given with bots alone"),
+        (parse_rate, "--no-greedy", "--greedy is given with bots alone"),
     ],
 )
 def test_a_flag_that_would_be_ignored_is_refused(parse, line, words):
     assert words in error_of(*line.split(), parse=parse)
+
+
+@pytest.mark.parametrize(
+    ("parse", "line"),
+    [
+        (parse_play, "--policy current"),
+        (parse_play, "shipped --rules classic --policy current"),
+        (parse_evaluate, "noisy --against random runs/a --policy current"),
+        (parse_evaluate, "runs/a --against random --policy current"),
+        (parse_rate, "noisy runs/a --policy average --no-greedy"),
+    ],
+)
+def test_what_a_checkpoint_among_the_agents_hears_is_not_refused(parse, line):
+    assert parse(line.split()).policy in ("current", "average")
 
 
 def test_resume_accepts_a_rival_by_the_name_of_its_run(tmp_path):

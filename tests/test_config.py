@@ -4,6 +4,7 @@ import dataclasses
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from lostcities_jax.config import (
@@ -16,6 +17,7 @@ from lostcities_jax.config import (
     with_values,
 )
 from lostcities_jax.errors import UserError, nearest, run_command, shown
+from lostcities_jax.evaluation.agent_file import SHIPPED
 from lostcities_jax.rules import MINI, Rules
 from lostcities_jax.settings import Config, EvaluationConfig, LearnerConfig
 
@@ -60,6 +62,19 @@ def test_absent_keys_keep_their_defaults(tmp_path):
 )
 def test_dump_and_load_round_trip(tmp_path, config):
     assert load(tmp_path, dump_config(config)) == config
+
+
+def test_a_setting_that_is_gone_is_read_where_it_changes_nothing(tmp_path):
+    read = load(tmp_path, "scheduler: {kind: server, push_every: 1}")
+    assert read == with_values(Config(), {"scheduler.kind": "server"})
+    message = error_of(load, tmp_path, "scheduler: {push_every: 2}")
+    assert "'scheduler.push_every' is no setting" in message
+
+
+def test_the_settings_of_the_shipped_agent_can_be_trained_with(tmp_path):
+    with np.load(SHIPPED) as file:
+        text = str(file["config"])
+    assert load(tmp_path, text).solver == "deep_cfr"
 
 
 def test_exponents_are_numbers_as_yaml_1_2_has_them(tmp_path):

@@ -6,12 +6,16 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
+from lostcities_jax import memory
 from lostcities_jax.bots import BOTS, batched_bot_policy
 from lostcities_jax.devices import one_process
 from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.leduc import CALL
+from lostcities_jax.learner import make_learner
+from lostcities_jax.losses import squared_error
 from lostcities_jax.networks import make_network
 from lostcities_jax.regret import masked_softmax
 from lostcities_jax.rules import CARD_PHASE, MINI, Rules
@@ -23,6 +27,7 @@ from lostcities_jax.settings import (
     TraversalConfig,
 )
 from lostcities_jax.solvers.deep_cfr import make_deep_cfr
+from lostcities_jax.solvers.fits import advantage_fit
 
 RULES = Rules(colors=3, ranks=5, wagers=1, hand=4, penalty=-10, bonus_cards=4, bonus=10)
 CONFIG = Config(
@@ -72,7 +77,7 @@ def narrow(request):
 @pytest.mark.parametrize(
     ("width", "devices", "home"),
     [
-        (16, 2, 3),
+        (16, 3, 3),
         pytest.param(16, 4, 0, marks=pytest.mark.slow),
         pytest.param(2, 1, 1, marks=pytest.mark.slow),
     ],
@@ -104,6 +109,34 @@ def test_the_average_strategy_plays_the_opponent_when_it_is_asked_to():
     own, opponent = (jax.device_get(tape.rows[game.phases_of(player)[0]]) for player in (0, 1))
     assert opponent.live.any() and (opponent.action[opponent.live] == CALL).all()
     assert (own.action[own.live] != CALL).mean() > 0.2
+
+
+@pytest.mark.usefixtures("quick_compile")
+def test_the_rate_falls_over_each_fit_that_begins_with_new_weights():
+    """All ten steps of the first of six iterations, as with a schedule of ten steps."""
+    settings = dataclasses.replace(POKER.learner, warm_start=False, final_rate=0.1)
+    config, game = dataclasses.replace(POKER, learner=settings), make_game("kuhn", RULES)
+    network = make_network(game, "mlp", 4, 1)
+    samples = memory.Samples(
+        info=jnp.zeros((20, game.info_size), jnp.uint8),
+        legal=jnp.ones((20, game.max_actions), bool),
+        target=jnp.tile(jnp.arange(20.0)[:, None], game.max_actions),
+        iteration=jnp.ones(20, jnp.int32),
+    )
+    filled = memory.Memory(samples, jnp.array([20, 0], jnp.uint32))
+    rate = optax.linear_schedule(settings.learning_rate, 0.1 * settings.learning_rate, 10)
+    optimizer = optax.chain(
+        optax.clip_by_global_norm(settings.max_grad_norm), optax.adamw(rate, weight_decay=0.0)
+    )
+    learner = make_learner(game, network, squared_error, optimizer, 10, 64, settings.target_scale)
+    machine = one_process(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",)))
+    fits = advantage_fit(config, game, network, machine)
+    weights = jnp.ones(config.iterations + 1)
+    key, new = jax.random.key(1), learner.init(jax.random.key(0))
+    expected, _ = jax.jit(learner.fit)(new, filled, weights, jnp.copy(key))
+    fitted, _ = fits.fit(new, filled, 1, key)
+    for left, right in zip(*map(jax.tree.leaves, (fitted.params, expected.params)), strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.usefixtures("quick_compile")

@@ -9,6 +9,7 @@ import pytest
 
 from lostcities_jax.bots import BOTS
 from lostcities_jax.config import with_values
+from lostcities_jax.devices import select_devices
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.evaluation.agents import bot_agent
 from lostcities_jax.evaluation.matches import play_pair
@@ -74,9 +75,10 @@ def test_a_round_without_a_sound_lane_ends_the_search():
         evolve(0.0, lambda lane, _: lane, measure, 1, 2, 3, 0)
 
 
-def test_bots_side_by_side_score_as_each_does_alone():
+def test_bots_side_by_side_score_as_each_does_alone_whatever_the_devices():
     names, opponents = ("balanced", "discard-only"), ("random",)
-    scores = measure_bots(MINI, [BOTS[name] for name in names], opponents, 40, 20, seed=3)
+    bots, mesh = [BOTS[name] for name in names], select_devices("cpu:3")
+    scores = measure_bots(MINI, bots, opponents, 40, 20, seed=3, mesh=mesh)
     for name, score in zip(names, scores, strict=True):
         alone = play_pair(MINI, bot_agent(MINI, name), bot_agent(MINI, "random"), 40, 20, seed=3)
         assert score.points == pytest.approx(alone.score_difference)
@@ -153,7 +155,7 @@ def test_the_command_searches_settings_and_says_which_lanes_fail(tmp_path, capsy
         parents[f"{policy['rate']:.16f}"] = parent
         return f"{policy['rate']:.16f}", False
 
-    def measure(registry, name, settings, seed):
+    def measure(registry, name, settings, seed, mesh):
         return Score(-float(name), 0.0)
 
     monkeypatch.setattr(command, "train_population", train)

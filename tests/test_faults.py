@@ -1,5 +1,6 @@
 """What happens to runs: nothing written before is lost, and what is wrong is one line."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -9,11 +10,12 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from fault_helpers import no_file_longer_than
 
 from benchmarks import faults
-from lostcities_jax import checkpoint, evaluate, run_folder, run_state, train
+from lostcities_jax import checkpoint, checksums, evaluate, run_folder, run_state, train
 from lostcities_jax.config import load_config
 from lostcities_jax.devices import out_of_memory_named
 from lostcities_jax.errors import UserError, run_command
@@ -221,6 +223,23 @@ def test_a_run_goes_on_while_its_checkpoint_is_written_and_is_told_if_it_cannot_
     assert checkpoint.latest(tmp_path / "checkpoints") == 3
 
 
+def test_an_old_checkpoint_that_cannot_be_removed_is_told_as_that_and_ends_nothing(
+    tmp_path, monkeypatch
+):
+    def refuse(path, ignore_errors=False):
+        if not ignore_errors:
+            raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    said = []
+    with run_state.Saver(Config(), tmp_path, Halves, said.append) as saver:
+        for iteration in (1, 2, 3):
+            saver.save(jnp.arange(10.0), iteration)
+        saver.finish()
+    assert len(said) == 1 and "old checkpoint" in said[0] and "1 cannot be removed" in said[0]
+    assert checkpoint.latest(tmp_path / "checkpoints") == 3
+
+
 @pytest.fixture
 def read_only():
     """A function that makes a folder one that this process may only read, as root too."""
@@ -246,13 +265,33 @@ def test_a_run_folder_that_may_only_be_read_is_refused_in_one_line(whole, read_o
         with pytest.raises(UserError, match="cannot be written"), run_folder.locked(run):
             pass
         with pytest.raises(UserError, match="4 cannot be written"):
-            checkpoint.save(
-                run / "checkpoints" / "new", 4, {}, {}, checkpoint.read_metadata(run), 1
-            )
+            checkpoint.save(run / "checkpoints" / "new", 4, {}, {}, checkpoint.read_metadata(run))
         os.seteuid(0 if os.getuid() == 0 else os.geteuid())
         run.chmod(0o755)
         for path in run.rglob("*"):
             path.chmod(0o755)
+
+
+# ---- Older -----------------------------------------------------------------------------------
+
+
+def as_before_the_strategy_had_a_place_of_its_own(folder):
+    """Makes of a checkpoint one of format 3, which goes on from the strategy it plays."""
+    training = folder / "training"
+    with ocp.StandardCheckpointer() as checkpointer:
+        tree = checkpointer.restore(training)
+        shutil.rmtree(training)
+        checkpointer.save(training, {name: tree[name] for name in tree if name != "strategy"})
+    metadata = folder / "metadata" / "metadata"
+    metadata.write_text(json.dumps(json.loads(metadata.read_text()) | {"format_version": 3}))
+    (folder / checksums.FILE).unlink()
+    checksums.seal(folder)
+
+
+def test_a_run_goes_on_bit_for_bit_from_a_checkpoint_of_the_format_before(whole, run, capsys):
+    as_before_the_strategy_had_a_place_of_its_own(run / "checkpoints" / "3")
+    assert "resuming after iteration 3" in resume(run, capsys)
+    assert faults.differences(whole, run) == []
 
 
 # ---- Other ends ------------------------------------------------------------------------------

@@ -44,6 +44,33 @@ def test_the_entropy_pulls_towards_uniform_play():
     assert gain == pytest.approx(expected, rel=1e-5)
 
 
+def test_the_halves_of_two_processes_give_the_gradient_of_the_whole():
+    """Of the first half one decision in four has a choice and advantages are large; of the other
+    all have one."""
+    random = np.random.default_rng(0)
+    logits, played, advantages = random.normal(size=(3, 8, 3)).astype(np.float32)
+    old = jax.nn.softmax(played)
+    target = np.stack([advantages * np.repeat([[9.0], [1.0]], 4, axis=0), old], axis=1)
+    legal = np.ones((8, 3), bool)
+    legal[:3, 1:] = False
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("process",))
+    by_process = jax.sharding.PartitionSpec("process")
+    whole = clipped_surrogate(0.2, 0.1)
+    halves = jax.shard_map(
+        clipped_surrogate(0.2, 0.1, "process"),
+        mesh=mesh,
+        in_specs=by_process,
+        out_specs=by_process,
+    )
+
+    def gradient(loss):
+        return jax.jit(jax.grad(lambda outputs: loss(outputs, target, legal).mean()))(logits)
+
+    expected = gradient(whole)
+    assert np.abs(expected).max() > 0.01
+    np.testing.assert_allclose(gradient(halves), expected, rtol=1e-5, atol=1e-7)
+
+
 def test_decisions_without_a_choice_change_nothing():
     logits = jnp.array([[0.3, 0.1, 0.0], [5.0, 1.0, 2.0]])
     target = jnp.array([[[1.0, -1.0, 0.0], OLD], [[7.0, 0.0, 0.0], [1.0, 0.0, 0.0]]])

@@ -95,7 +95,7 @@ def test_a_lane_comes_to_what_a_run_of_its_settings_comes_to(trained):
     steps = make_self_play(config, game, network, one_process(mesh))
     state = steps.init()
     for iteration in range(1, config.iterations + 1):
-        state = steps.remember(state, iteration, steps.play(state, iteration))
+        state = steps.remember(state, iteration, 0, steps.play(state, iteration, 0))
         state, _ = steps.fit_policy(state, iteration)
         state, _ = steps.fit_critic(state, iteration)
     state, _ = steps.fit_strategy(state, config.iterations)

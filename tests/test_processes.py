@@ -10,8 +10,9 @@ import sys
 import jax
 import numpy as np
 import pytest
+from jax.experimental import multihost_utils
 
-from lostcities_jax import train
+from lostcities_jax import processes, train
 from lostcities_jax.errors import run_command
 from lostcities_jax.tracking import read_metrics
 
@@ -129,6 +130,42 @@ def test_a_shared_run_resumes_bit_for_bit(folders, tmp_path):
         left, right = (jax.tree.leaves(saved(folder, item)) for folder in (both, again))
         for one, other in zip(left, right, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("process", [0, 1])
+def test_what_is_large_is_gathered_in_blocks_and_kept_by_the_first_process_alone(
+    process, monkeypatch
+):
+    """The other of two processes holds the same arrays plus 1; what passes by is recorded."""
+    tree = {
+        "a": np.arange(50, dtype=np.int64).reshape(10, 5) << 40,
+        "b": np.array(3, np.uint32),
+        "c": np.zeros((0, 2), bool),
+        "d": np.array([0.5, 2.0], jax.numpy.bfloat16),
+    }
+    trees = [tree, jax.tree.map(lambda leaf: (leaf + 1).astype(leaf.dtype), tree)]
+    streams = [b"".join(leaf.tobytes() for leaf in jax.tree.leaves(one)) for one in trees]
+    sizes = []
+
+    def gather(block):
+        start = sum(sizes)
+        sizes.append(block.nbytes)
+        parts = [np.frombuffer(stream, np.uint8)[start : sum(sizes)] for stream in streams]
+        np.testing.assert_array_equal(block, parts[process])
+        return np.stack(parts)
+
+    monkeypatch.setattr(processes, "_BLOCK", 64)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(jax, "process_index", lambda: process)
+    monkeypatch.setattr(multihost_utils, "process_allgather", gather)
+    gathered = processes.gathered_by_first(trees[process])
+    assert max(sizes) == 64 and sum(sizes) == len(streams[0])
+    assert len(gathered) == (2 if process == 0 else 0)
+    for ours, theirs in zip(gathered, trees, strict=process == 0):
+        jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+        assert jax.tree.map(lambda leaf: leaf.dtype, ours) == jax.tree.map(
+            lambda leaf: leaf.dtype, theirs
+        )
 
 
 @pytest.mark.parametrize(

@@ -342,7 +342,6 @@ def runs(tmp_path_factory):
             {"strategy": strategy, "advantage": advantage},
             {"nothing": jnp.zeros(1)},
             checkpoint.Metadata(rules=MINI, network=settings),
-            keep=5,
         )
     return folder
 

@@ -231,7 +231,7 @@ def test_runs_are_named_by_as_little_as_tells_them_apart():
 def test_quantiles_of_a_match_are_those_of_its_games():
     ahead = np.arange(-80, 121).reshape(3, 67)[:, ::-1]  # 201 games, 201 different results
     figures = {field.name: np.ones((3, 67), int) for field in dataclasses.fields(GameFigures)}
-    result = match_result_of("noisy", True, GameFigures(**figures | {"difference": ahead}))
+    result = match_result_of("noisy", True, GameFigures(**figures | {"difference": ahead}), 67)
     assert result.score_quantiles == (-70.0, -30.0, 20.0, 70.0, 110.0)
     assert result.metrics("eval")["eval/noisy/greedy/score_quantiles"] == result.score_quantiles
 

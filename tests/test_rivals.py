@@ -1,23 +1,28 @@
 """A frozen opponent: it plays as its agent does, in the seat that the network does not have."""
 
 import dataclasses
+import functools
+import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lostcities_jax import checkpoint, run_folder, train
 from lostcities_jax.devices import one_process
-from lostcities_jax.errors import UserError
+from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.evaluation.loading import load_policy
 from lostcities_jax.games.kuhn import kuhn
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.networks import make_network
-from lostcities_jax.rivals import as_rival, load_rival, with_pinned_rival
+from lostcities_jax.population import __main__ as population
+from lostcities_jax.population import evolve
+from lostcities_jax.rivals import as_rival, keep_rival, load_rival, with_pinned_rival
 from lostcities_jax.rules import CARD_PHASE, CLASSIC, MINI
 from lostcities_jax.settings import Config, NetworkConfig, RivalConfig, TraversalConfig
 from lostcities_jax.solvers.feasibility import check_settings
-from lostcities_jax.solvers.seating import make_play
+from lostcities_jax.solvers.seating import make_games
 
 
 def config_of(agent, rules=CLASSIC, **settings):
@@ -70,9 +75,9 @@ def test_the_network_learns_from_its_own_seat_and_the_rival_has_the_other():
     game = lost_cities(MINI)
     network = make_network(game, **dataclasses.asdict(config.network))
     machine = one_process(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("lane",)))
-    play = make_play(config, game, network, machine, as_rival(load_rival(config)))
-    params = network.init(jax.random.key(1))
-    batches = play(params, None, jax.random.key(2), jax.random.key(3))
+    games = make_games(config, game, network, machine, as_rival(load_rival(config)))
+    params, keys = network.init(jax.random.key(1)), jax.random.split(jax.random.key(2))
+    batches = [games.play(params, None, index, *keys) for index in range(games.batches)]
     assert [batch.learners for batch in batches] == [(0,), (1,)]
     for (own,), tape in ((batch.learners, batch.tape) for batch in batches):
         actions = [
@@ -101,6 +106,72 @@ def test_a_new_run_keeps_to_the_newest_checkpoint_of_its_rivals_run(tmp_path, mo
         assert with_pinned_rival(config_of(name)).rival.agent == name
     with pytest.raises(UserError, match="'b' is neither a bot nor a checkpoint"):
         with_pinned_rival(config_of("b"))
+
+
+@pytest.fixture
+def exploiter(tmp_path, monkeypatch):
+    """Settings of an exploiter of run `a`, and its new folder; `a` is gone, with its place."""
+    network = {"kind": "mlp", "hidden": 4, "layers": 1}
+    shape = make_network(lost_cities(MINI), **network)
+    params = [shape.init(jax.random.key(seed)) for seed in range(3)]
+    policy = {"strategy": params[0], "advantage": params[1:]}
+    kept = jax.tree.map(lambda leaf: leaf[None], params[1:])
+    policy |= {"snapshots": kept, "snapshot_iterations": np.array([1], np.int32)}
+    metadata = checkpoint.Metadata(rules=MINI, network=network, snapshot_slots=1)
+    (tmp_path / "before").mkdir()
+    monkeypatch.chdir(tmp_path / "before")
+    checkpoint.save("a/checkpoints", 40, policy, {"nothing": np.zeros(1)}, metadata)
+    config = with_pinned_rival(config_of("a", rules=MINI))
+    folder = run_folder.create(tmp_path / "e", config, functools.partial(keep_rival, config))
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree("before")
+    return config, folder, params[0]
+
+
+def test_a_run_that_goes_on_has_its_rival_whatever_became_of_where_it_was_from(exploiter):
+    config, folder, params = exploiter
+    rival = load_rival(run_folder.reopen(folder), folder)
+    assert rival.name == config.rival.agent == "a/checkpoints/40"  # as metrics call it
+    for seat in (0, 1):
+        jax.tree.map(np.testing.assert_array_equal, rival.params[seat], params)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 and no more"])
+def test_a_missing_or_damaged_copy_of_a_rival_is_one_line(content, exploiter, capsys):
+    _, folder, _ = exploiter
+    (folder / "rival.npz").unlink()
+    if content is not None:
+        (folder / "rival.npz").write_bytes(content)
+    assert run_command(train.main, ["--resume", "--run-dir", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert f"{folder}/rival.npz is {'missing' if content is None else 'damaged'}" in error
+    assert error.count("\n") == 1
+
+
+def test_a_bot_needs_no_copy_to_be_a_rival(tmp_path):
+    config = config_of("balanced")
+    keep_rival(config, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert load_rival(config, tmp_path).name == "balanced"
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [(population, "--vary seed=0,1 --no-tournament"), (evolve, "--mutate learning_rate")],
+)
+def test_a_population_says_which_checkpoint_its_rival_is(command, flags, tmp_path, monkeypatch):
+    for item in ("policy", "metadata"):
+        (tmp_path / "a/checkpoints/10" / item).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    met = []
+
+    def train(variants, *_, **__):
+        met.extend(variant.rival.agent for variant in variants)
+        raise UserError("enough")
+
+    monkeypatch.setattr(command, "train_population", train)
+    assert run_command(command.main, ["registry", "--rival.agent", "a", *flags.split()]) == 2
+    assert set(met) == {"a/checkpoints/10"}
 
 
 def test_a_rival_that_cannot_be_looked_for_is_one_line():

@@ -14,8 +14,9 @@ from lostcities_jax.devices import Machine, one_process, select_machine
 from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.lost_cities import lost_cities
 from lostcities_jax.games.utility import with_utility
+from lostcities_jax.losses import clipped_surrogate, cross_entropy
 from lostcities_jax.networks import make_network
-from lostcities_jax.regret import masked_softmax, regret_matching
+from lostcities_jax.regret import masked_softmax, regret_matching, uniform_strategy
 from lostcities_jax.rules import CARD_PHASE, MINI, Rules
 from lostcities_jax.settings import (
     Config,
@@ -30,10 +31,16 @@ from lostcities_jax.settings import (
 from lostcities_jax.solvers.self_play import make_self_play
 from lostcities_jax.traversal.lockstep import traverse
 from lostcities_jax.traversal.plan import Plan
-from lostcities_jax.traversal.samples import Decisions, policy_advantage
-from lostcities_jax.traversal.tape import sweep
+from lostcities_jax.traversal.samples import (
+    Decisions,
+    critic_advantage,
+    policy_advantage,
+    strategy,
+)
+from lostcities_jax.traversal.tape import Baseline, NodeValues, Rows, sweep
 
 RULES = Rules(colors=3, ranks=5, wagers=1, hand=4, penalty=-10, bonus_cards=4, bonus=10)
+LONG = dataclasses.replace(RULES, ranks=3, hand=3, max_turns=24)
 CONFIG = Config(
     iterations=8,
     rules=RULES,
@@ -64,10 +71,13 @@ def remembered(config, devices=1):
     """The memories after a first batch, in which every network plays the uniform policy."""
     _, _, steps = make(config, devices)
     state = steps.init()
-    batches = steps.play(state, 1)
-    decisions = sum(int(steps.statistics(batch).nodes) for batch in batches)
-    memories = jax.device_get(steps.remember(state, 1, batches).memories)
-    return memories, decisions, [batch.learners for batch in batches]
+    decisions, learners = 0, []
+    for index in range(steps.batches):
+        batch = steps.play(state, 1, index)
+        decisions += int(steps.statistics(batch).nodes)
+        learners.append(batch.learners)
+        state = steps.remember(state, 1, index, batch)
+    return jax.device_get(state.memories), decisions, learners
 
 
 @pytest.mark.parametrize("game", ["leduc", pytest.param("lost_cities", marks=pytest.mark.slow)])
@@ -77,7 +87,7 @@ def remembered(config, devices=1):
 def test_the_memories_do_not_depend_on_width_or_devices(solver, game):
     config = dataclasses.replace(CONFIG, solver=solver, game=game)
     narrow, decisions, _ = remembered(with_traversal(config, batch_width=2))
-    wide, _, _ = remembered(with_traversal(config, batch_width=16), devices=4)
+    wide, _, _ = remembered(with_traversal(config, batch_width=16), devices=3)
     for left, right in zip(jax.tree.leaves(narrow), jax.tree.leaves(wide), strict=True):
         # A network's sums may be rounded otherwise at another width; nothing else may differ.
         tolerance = 1e-4 if left.dtype == np.float32 else 0.0
@@ -93,7 +103,7 @@ def test_a_critic_fitted_on_a_device_of_its_own_is_that_of_one_device():
     for devices in (1, 2):
         _, _, steps = make(config, devices)
         state = steps.init()
-        state = steps.remember(state, 1, steps.play(state, 1))
+        state = steps.remember(state, 1, 0, steps.play(state, 1, 0))
         state, losses = steps.fit_critic(state, 1)
         assert losses[1] < losses[0]
         assert {leaf.device for leaf in jax.tree.leaves(state)} == {jax.devices()[0]}
@@ -140,6 +150,19 @@ def test_against_an_opponent_only_the_own_decisions_are_learned_from(game, oppon
 
 
 @pytest.mark.usefixtures("quick_compile")
+def test_what_follows_the_games_compiles_once_for_all_devices(caplog):
+    config = dataclasses.replace(CONFIG, solver="policy_gradient", game="kuhn", seed=5)
+    _, _, steps = make(config, 4)
+    state = steps.init()
+    batches = steps.play(state, 1)
+    with jax.log_compiles():
+        jax.block_until_ready(steps.remember(state, 1, batches))
+    said = [record.getMessage() for record in caplog.records]
+    compiled = [text.split()[4] for text in said if text.startswith("Finished XLA compilation of")]
+    assert compiled and len(compiled) == len(set(compiled)), compiled
+
+
+@pytest.mark.usefixtures("quick_compile")
 def test_a_league_plays_a_past_network_once_there_is_one():
     config = dataclasses.replace(
         with_traversal(CONFIG, opponent="league"),
@@ -153,7 +176,7 @@ def test_a_league_plays_a_past_network_once_there_is_one():
     params["card_head"]["bias"] = params["card_head"]["bias"].at[: RULES.hand].set(-50.0)
     always_discards = state._replace(policy=state.policy._replace(params=params))
     kept = steps.keep_snapshot(always_discards, 1).snapshots
-    first, _ = steps.play(state._replace(snapshots=kept), 2)
+    first = steps.play(state._replace(snapshots=kept), 2, 0)
     rows = jax.device_get(first.tape.rows)
     opponent, own = rows[2], rows[0]
     assert (opponent.action[opponent.live] >= RULES.hand).all()
@@ -183,7 +206,7 @@ def test_cut_after_one_decision_it_learns_to_discard(solver, network_config):
     game, network, steps = make(config)
     state = steps.init()
     for iteration in range(1, config.iterations + 1):
-        state = steps.remember(state, iteration, steps.play(state, iteration))
+        state = steps.remember(state, iteration, 0, steps.play(state, iteration, 0))
         state, _ = steps.fit_policy(state, iteration)
         state, _ = steps.fit_critic(state, iteration)
     deals = jax.vmap(game.deal)(jax.random.split(jax.random.key(99), 64))
@@ -214,7 +237,7 @@ def test_advantages_of_a_policy_gradient_average_to_those_of_its_critic_and_the_
         parts = jax.tree.map(lambda leaf: leaf, (tape.rows[0], values[0], critics[0]))
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), parts)
         first = flat[0].live & (flat[0].rank == 0)
-        return policy_advantage(Decisions(*flat)).target, flat, first
+        return policy_advantage(game, Decisions(*flat)).target, flat, first
 
     target, (rows, values, critic), first = jax.device_get(run(jax.random.key(1)))
     target, strategy = target[first, 0].astype(np.float64), target[first, 1].astype(np.float64)
@@ -226,6 +249,42 @@ def test_advantages_of_a_policy_gradient_average_to_those_of_its_critic_and_the_
         expected = mean_return - critic.of_node[first][0]
         error = target[:, a].std() / np.sqrt(count)
         assert abs(target[:, a].mean() - expected) < 4.5 * error
+
+
+def test_samples_count_the_actions_that_policies_choose_among():
+    """With six cards to draw and 24 turns, policies draw from the deck alone from turn 12 on: then
+    no loss asks for anything, whatever the network says."""
+    game = lost_cities(LONG)
+    all_draws = [True, True, True, True, False, False]
+    legal = jnp.array([[True] * 6, all_draws, all_draws])
+    count = jnp.array([[True] * 6, all_draws, [True] + 5 * [False]])
+    values, each = jnp.arange(18.0).reshape(3, 6), jnp.arange(3)
+    losses = ((policy_advantage, clipped_surrogate(0.2, 1.0)), (strategy, cross_entropy))
+
+    @jax.jit
+    def counted_and_lost():
+        cards = game.deal(jax.random.key(0))
+        draws = game.step(cards, 0, jnp.int32(LONG.hand))
+        infos = [
+            game.observe(state._replace(turn=jnp.full_like(state.turn, turn)), k)
+            for state, turn, k in ((cards, 12, 0), (draws, 10, 1), (draws, 12, 1))
+        ]
+        played = uniform_strategy(count)
+        rows = Rows(jnp.stack(infos), legal, played, 0 * each, played[:, 0], each, each >= 0)
+        critic = Baseline(values, values[:, 0])
+        decisions = Decisions(rows, NodeValues(values, values[:, 0], values), critic)
+        found = []
+        for make_target, loss in losses:
+            made = make_target(game, decisions)
+            outputs = jnp.tile(jnp.arange(6.0), (3, 1))
+            found.append((made.legal, loss(outputs, made.target, made.legal)))
+        return found, critic_advantage(decisions).legal
+
+    found, of_regrets = counted_and_lost()
+    for counted, lost in found:
+        np.testing.assert_array_equal(counted, count)
+        assert (np.abs(lost) > 0.1).tolist() == [True, True, False]
+    np.testing.assert_array_equal(of_regrets, legal)
 
 
 def test_a_utility_pays_for_points_and_for_winning():

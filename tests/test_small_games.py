@@ -94,7 +94,24 @@ def test_a_checkpoint_of_poker_is_no_opponent_in_lost_cities(kuhn_run, capsys):
 
 def test_poker_has_no_search(kuhn_run, capsys):
     error = one_line_error(evaluate.main, [kuhn_run, "--search.worlds", "4"], capsys)
-    assert "search.worlds with a checkpoint of Kuhn poker; allowed: Lost Cities" in error
+    assert "--search.worlds is given with a checkpoint of Kuhn poker; allowed: " in error
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--against", "random"],
+        ["--games", "2000"],
+        ["--seed=1"],
+        ["--batch_width", "64"],
+        ["--rules", "mini"],
+        ["--devices", "cpu:1"],
+    ],
+)
+def test_what_is_said_of_matches_is_refused_for_poker_which_has_none(kuhn_run, flags, capsys):
+    error = one_line_error(evaluate.main, [kuhn_run, *flags], capsys)
+    flag = flags[0].partition("=")[0].replace("_", "-")
+    assert f"{flag} is given with a checkpoint of Kuhn poker; allowed: with one of Lost" in error
 
 
 @pytest.mark.slow

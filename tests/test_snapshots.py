@@ -51,14 +51,12 @@ def test_of_more_snapshots_than_slots_a_uniform_sample_stays():
     ("iterations", "expected"),
     [
         ([], [1.0]),  # nobody but the current strategy, which is 0 here
-        ([7], [0.5, 0.5]),  # recent and anchor in one
+        ([7], [0.5, 0.5]),  # recent, older and anchor in one
         ([4, 9, 2, 6], [0.5, 0.075 + 0.05, 0.075, 0.15, 0.15]),  # 2 is the anchor
     ],
 )
 def test_the_league_draws_opponents_by_its_weights(iterations, expected):
     league = LeagueConfig(current=0.5, recent=0.3, older=0.15, anchor=0.05)
-    if len(iterations) == 1:
-        league = LeagueConfig(current=0.5, recent=0.3, older=0.0, anchor=0.2)
     state = snapshots.init((jnp.zeros(()), jnp.zeros(())), 6)
     for iteration in iterations:
         params = (jnp.float32(iteration), jnp.float32(iteration))

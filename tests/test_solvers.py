@@ -8,8 +8,10 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from lostcities_jax import evaluate, train
+from lostcities_jax import assembly, evaluate, train
+from lostcities_jax.devices import select_machine
 from lostcities_jax.errors import run_command
+from lostcities_jax.settings import Config, LearnerConfig, MemoryConfig, NetworkConfig
 from lostcities_jax.tracking import read_metrics
 
 pytestmark = pytest.mark.usefixtures("quick_compile", "compiled_once")
@@ -96,14 +98,35 @@ def test_every_strategy_of_a_checkpoint_can_be_evaluated(run, tmp_path, capsys):
         assert "holds no average strategy; allowed: current" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("accumulation", ["reservoir", "bootstrap"])
+def test_a_run_goes_on_from_the_strategy_of_its_training_whatever_it_plays(accumulation):
+    network = NetworkConfig(kind="mlp", hidden=4, layers=1)
+    sizes = MemoryConfig(advantage_capacity=20, strategy_capacity=20)
+    learner = LearnerConfig(accumulation=accumulation)
+    config = Config(game="kuhn", devices="cpu:1", network=network, memory=sizes, learner=learner)
+    solver = assembly.assemble(config, select_machine("cpu:1", "same")).solver
+    policy, training = solver.split(solver.init())
+    played = policy | {"strategy": jax.tree.map(lambda leaf: leaf + 1, policy["strategy"])}
+    again, _ = solver.split(solver.join(played, training))
+    jax.tree.map(np.testing.assert_array_equal, again, policy)
+    del training["strategy"]  # as in the format before
+    again, _ = solver.split(solver.join(played, training))
+    jax.tree.map(np.testing.assert_array_equal, again, played)
+
+
 def test_what_one_network_in_both_seats_cannot_do_is_refused(capsys):
     for flag, value, word in (
         ("--traversal.estimator", "outcome", "critic"),
         ("--traversal.sampling", "external", "outcome"),
         ("--scheduler.kind", "recursive", "lockstep"),
         ("--traversal.opponent", "average", "league"),
+        ("--learner.warm_start", "false", "true"),
     ):
         assert run_command(train.main, ["--solver", "policy_gradient", flag, value]) == 2
         error = capsys.readouterr().err
         assert f"{flag[2:]} is {value}; allowed with solver policy_gradient: " in error
         assert word in error and error.count("\n") == 1
+        assert "others need solver deep_cfr and learner.accumulation reservoir" in error
+    assert run_command(train.main, ["--traversal.sampling", "external"]) == 2
+    error = capsys.readouterr().err
+    assert "bootstrap: outcome; others need learner.accumulation reservoir" in error

@@ -1,5 +1,6 @@
 """Runs that are asked to stop: by signals, by the clock, and by each other."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -7,11 +8,15 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 
-from lostcities_jax import checkpoint, run_folder, train
+from benchmarks import faults
+from lostcities_jax import assembly, checkpoint, run_folder, run_state, train
+from lostcities_jax.devices import select_machine
 from lostcities_jax.errors import UserError, run_command
+from lostcities_jax.evaluation.loading import load_checkpoint
 from lostcities_jax.stopping import StopRequest
 from lostcities_jax.tracking import read_metrics
 
@@ -30,6 +35,19 @@ gradient: {steps: 2}
 critic: {steps: 2, capacity: 300}
 evaluation: {every: 0}
 checkpoint: {every: 25, keep: 10}
+"""
+
+
+AVERAGING = """
+iterations: 4
+devices: cpu:1
+game: kuhn
+network: {kind: mlp, hidden: 8, layers: 1}
+traversal: {batch_width: 8, traversals: 16, estimator: outcome}
+memory: {advantage_capacity: 300, strategy_capacity: 300}
+learner: {batch_size: 32, advantage_steps: 5, strategy_steps: 5, accumulation: reservoir}
+evaluation: {every: 0}
+checkpoint: {every: 100}
 """
 
 
@@ -79,6 +97,47 @@ def test_a_signal_saves_the_iteration_and_the_run_goes_on_as_if_never_stopped(tm
         for key in left.keys() | right.keys():
             if not key.startswith("time/") and not key.endswith("_per_second"):
                 np.testing.assert_array_equal(left[key], right[key], key)
+
+
+class StopsAfterTwo:
+    """Somebody who asks a run to stop while it is in its second iteration."""
+
+    def __init__(self, *_):
+        self.asked = 0
+
+    def __call__(self):
+        self.asked += 1
+        return self.asked == 2
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+def test_a_stopped_run_plays_the_average_so_far_and_goes_on_as_if_never_stopped(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "averaging.yaml").write_text(AVERAGING)
+    argv = ["--config", str(tmp_path / "averaging.yaml"), "--run-dir"]
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "StopRequest", StopsAfterTwo)
+        assert run_command(train.main, [*argv, str(stopped)]) == 0
+    assert "stopped after iteration 2" in capsys.readouterr().out
+    config = run_folder.reopen(stopped)
+    solver = assembly.assemble(config, select_machine(config.devices, "same")).solver
+    state, _ = run_state.restore(config, checkpoint.resolve(stopped), solver)
+    raw = jax.tree.map(np.array, state.strategy.params)
+    fitted = solver.prepare(state, 2, lambda *_: contextlib.nullcontext())[0].strategy.params
+    played = load_checkpoint(str(stopped))[1]["strategy"]
+    for one, other, before in zip(*map(jax.tree.leaves, (played, fitted, raw)), strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert (np.asarray(one) != before).any()
+    assert run_command(train.main, ["--resume", "--run-dir", str(stopped)]) == 0
+    assert run_command(train.main, [*argv, str(whole)]) == 0
+    assert faults.differences(whole, stopped) == []
 
 
 def test_the_second_signal_ends_a_run_at_once(tmp_path):

@@ -1,9 +1,13 @@
 """Metrics also go to TensorBoard or Weights & Biases where that is asked for."""
 
+import hashlib
 import importlib.util
 import os
+import pathlib
 import subprocess
 import sys
+import types
+import unittest.mock
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -96,6 +100,51 @@ def test_train_sends_what_it_writes_to_the_tracker_and_to_whoever_watches(tmp_pa
     assert scalars(tmp_path / "run")["traversal/nodes"] == [
         (row["iteration"], row["traversal/nodes"]) for row in rows
     ]
+
+
+@pytest.fixture
+def wandb_ids(monkeypatch):
+    """Ids that Weights & Biases is asked for, of which nothing else is tried here."""
+    ids = []
+
+    def init(id, dir, **rest):
+        ids.append(id)
+        (pathlib.Path(dir) / "wandb").mkdir(exist_ok=True)  # as it does
+        return unittest.mock.MagicMock()
+
+    fake = types.SimpleNamespace(init=init, Error=OSError)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    return ids
+
+
+def begin(folder):
+    folder.mkdir(exist_ok=True)
+    with open_tracker("wandb", folder, {}, 0):
+        pass
+
+
+def test_wandb_knows_a_resumed_run_again_and_not_another_that_took_its_folder(tmp_path, wandb_ids):
+    for _ in range(2):
+        begin(tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    begin(tmp_path / "moved")
+    begin(tmp_path / "run")
+    first, resumed, moved, another = wandb_ids
+    assert first == resumed == moved != another
+
+
+def test_wandb_knows_a_run_again_that_was_begun_when_its_path_was_its_name(tmp_path, wandb_ids):
+    (tmp_path / "wandb").mkdir()
+    begin(tmp_path)
+    assert wandb_ids == [hashlib.sha256(str(tmp_path).encode()).hexdigest()[:16]]
+
+
+@pytest.mark.parametrize("content", [b"", b"an id\n", b"\xff"])
+def test_a_damaged_wandb_id_is_one_line(content, tmp_path, wandb_ids):
+    begin(tmp_path)
+    (tmp_path / "wandb-id.txt").write_bytes(content)
+    with pytest.raises(UserError, match=r"wandb-id\.txt (holds|cannot be read)"):
+        begin(tmp_path)
 
 
 WANDB = """

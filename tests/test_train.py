@@ -157,10 +157,6 @@ def test_evaluate_plays_a_bot(capsys):
         (["--evaluation.opponents", "blanced"], ["blanced", "balanced"]),
         (["--memory.advantage_capacity", "900000000"], ["900000000", "GB", "allowed"]),
         (["--traversal.batch_width", "1048576"], ["batch_width", "GB", "at most"]),
-        (
-            ["--traversal.batch_width", "3", "--devices", "cpu:2"],
-            ["traversal.batch_width is 3", "multiple of"],
-        ),
         (["--devices", "tpu"], ["tpu", "auto, gpu or cpu:N"]),
         (["--config", "no/such/file.yaml"], ["no/such/file.yaml"]),
         (["--resume", "--run-dir", "no/such/run"], ["no/such/run", "run folder"]),

@@ -68,6 +68,22 @@ def test_the_benchmark_of_tune_says_what_its_choice_misses(
     assert f"the choice of tune is {missed}.0 % slower" in capsys.readouterr().out
 
 
+def test_the_benchmark_of_tune_says_which_settings_it_leaves_out(monkeypatch, capsys):
+    def measure(config, setting, iterations):
+        if setting.width > 32:
+            raise UserError("too wide")
+        return [timed(1.0)] * iterations
+
+    monkeypatch.setattr(tuning_benchmark, "measure_setting", measure)
+    monkeypatch.setattr(tuning_benchmark, "places_to_try", lambda: [("cpu:1", SAME)])
+    assert run_command(tuning_benchmark.main, ["--widths", "32", "64"]) == 0
+    printed = capsys.readouterr().out
+    assert "left out: 64 lanes on cpu:1: too wide" in printed
+    assert "the choice of tune is 0.0 % slower" in printed
+    assert run_command(tuning_benchmark.main, ["--widths", "64"]) == 2
+    assert "every setting is refused" in capsys.readouterr().err
+
+
 def test_settings_that_cannot_be_are_told_and_left_out():
     def measure(setting, iterations):
         if setting.width == 64:
@@ -86,21 +102,19 @@ def test_settings_that_cannot_be_are_told_and_left_out():
 def test_the_command_writes_the_config_with_a_measured_setting(tmp_path, capsys):
     (tmp_path / "tiny.yaml").write_text(TINY)
     out = tmp_path / "tuned.yaml"
-    flags = f"--config {tmp_path}/tiny.yaml --widths 4 3 --places cpu:1/cpu:2 --repeats 1"
+    flags = f"--config {tmp_path}/tiny.yaml --widths 3 --places cpu:1/cpu:2 cpu:9999 --repeats 1"
     assert run_command(tune.main, [*flags.split(), "--seed", "3", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
-    assert "traversal.batch_width is 3; allowed: a multiple of the 2 devices" in " ".join(
-        printed.split()
-    )
+    assert "devices is cpu:9999; allowed: at most cpu:" in " ".join(printed.split())
     tuned, given = load_config(out), load_config(tmp_path / "tiny.yaml")
     changed = {
         "seed": 3,
         "devices": "cpu:1",
-        "traversal.batch_width": 4,
+        "traversal.batch_width": 3,
         "traversal.devices": "cpu:2",
     }
     assert tuned == with_values(given, changed)
-    assert "--traversal.batch-width 4" in printed
+    assert "--traversal.batch-width 3" in printed
     assert run_command(tune.main, ["--out", str(out)]) == 2
     assert "exists; allowed: a new file" in capsys.readouterr().err
 
@@ -114,6 +128,9 @@ def test_the_command_writes_the_config_with_a_measured_setting(tmp_path, capsys)
         ("--repeats 0", "repeats is 0"),
         ("--scheduler.kind server", "scheduler.kind is server"),
         ("--width 3", "'--width' is no flag"),
+        ("--devices cpu:1", "--devices is given to tune; allowed: what to try as --places"),
+        ("--traversal.devices cpu:1", "--traversal.devices is given to tune"),
+        ("--traversal.batch-width 64", "--traversal.batch-width is given to tune; allowed: what"),
     ],
 )
 def test_a_wrong_flag_is_one_line(flags, named, capsys):

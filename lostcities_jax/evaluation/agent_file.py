@@ -23,6 +23,7 @@ IN_FOLDER = f"agent{SUFFIX}"  # where the folder of a revision stands for the ag
 RECORD = "revision.json"  # what tells such a folder from that of a run
 SHIPPED = pathlib.Path(__file__).parents[1] / "agents" / f"shipped{SUFFIX}"
 _MAX_BYTES = 2**28  # of all arrays as they are in memory
+_HEADER_BYTES = 1024  # of an array, at most
 _TEXTS = ("metadata", "config")
 
 
@@ -36,12 +37,17 @@ def write(path: pathlib.Path, policy: Any, metadata: Metadata, config: str) -> N
       config: the settings of its run, for people.
 
     Raises:
-      UserError: for a file that exists or cannot be written.
+      UserError: for a file that exists or cannot be written, or a policy too large to be read.
     """
     if path.suffix != SUFFIX or path.exists():
         raise UserError(f"the file is {shown(str(path))}; allowed: a new one that ends in {SUFFIX}")
     texts = {"metadata": json.dumps(dataclasses.asdict(metadata)), "config": config}
     arrays = {name: np.array(text) for name, text in texts.items()} | by_place(policy)
+    size = sum(array.nbytes + _HEADER_BYTES for array in arrays.values())
+    if size > _MAX_BYTES:
+        raise UserError(
+            f"the policy for {shown(str(path))} takes {size} bytes; allowed: {_MAX_BYTES}"
+        )
     try:
         with replacing(path) as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)

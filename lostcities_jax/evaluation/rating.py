@@ -11,10 +11,17 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jax.sharding import Mesh
 
 from lostcities_jax.errors import UserError
 from lostcities_jax.evaluation.agents import Agent, Mixture
-from lostcities_jax.evaluation.matches import MIXTURE_BLOCKS, Z_95, play_games
+from lostcities_jax.evaluation.matches import (
+    MIXTURE_BLOCKS,
+    Z_95,
+    clustered_error,
+    num_clusters,
+    play_games,
+)
 from lostcities_jax.rollout import Policy
 from lostcities_jax.rules import NUM_PLAYERS, Rules
 
@@ -94,6 +101,7 @@ def play_round_robin(
     width: int,
     seed: int,
     greedy: bool,
+    mesh: Mesh | None = None,
 ) -> Iterator[Meeting]:
     """Yields the games of every pair, each on the same deals and in both seats.
 
@@ -101,20 +109,23 @@ def play_round_robin(
       rules: the rule set.
       agents: of different names; their order does not matter.
       games: games of a pair, even.
-      width: lanes; the result does not depend on it.
+      width: lanes of all devices together. Deals and draws do not depend on it; what a policy
+        makes of them does by its rounding, at most.
       seed: seed of deals and draws.
       greedy: whether agents that have the choice take their most probable actions.
+      mesh: the devices that games are divided among, any number; they matter as little as the
+        width. JAX's default device without one.
 
     Raises:
       UserError: for fewer than two agents, or games that do not make enough clusters.
     """
     if len(agents) < 2:
         raise UserError(f"the number of agents is {len(agents)}; allowed: at least 2")
-    clusters = _num_clusters(agents, games)
+    clusters = _equal_clusters(agents, games)
     for first, second in _pairs(agents):
         one, other = agents[first], agents[second]
         is_greedy = (greedy and one.is_stochastic, greedy and other.is_stochastic)
-        played = play_games(rules, one, other, games, width, seed, is_greedy)
+        played = play_games(rules, one, other, games, width, seed, is_greedy, mesh)
         difference = np.asarray(played.difference)
         wins, points = (
             figures.reshape(NUM_PLAYERS, clusters, -1).mean((0, 2))
@@ -141,7 +152,7 @@ def rate(names: Sequence[str], meetings: Sequence[Meeting], games: int) -> Stand
     ratings, errors = _elo(each - anchor, strengths, covariance, clusters)
     ranked = each[order]
     leads, lead_errors = _elo(ranked[:-1] - ranked[1:], strengths, covariance, clusters)
-    points_errors = tally.points.std(0, ddof=1) / math.sqrt(clusters)
+    points_errors = clustered_error(tally.points, clusters)
     table = tuple(
         Rating(
             agent=names[index],
@@ -259,19 +270,16 @@ def _logistic(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def _num_clusters(agents: Sequence[Agent | Mixture], games: int) -> int:
-    """Independent parts of each pair's games."""
-    deals = games // NUM_PLAYERS
-    if any(isinstance(agent, Mixture) for agent in agents):
-        multiple = NUM_PLAYERS * MIXTURE_BLOCKS
-        if games % multiple:
-            raise UserError(
-                f"games is {games}; allowed with a draw of iterates: a multiple of {multiple}"
-            )
-        return MIXTURE_BLOCKS
-    if deals < _MIN_CLUSTERS:
+def _equal_clusters(agents: Sequence[Agent | Mixture], games: int) -> int:
+    """Independent parts of each pair's games, as `num_clusters`, enough of them and equal."""
+    clusters, multiple = num_clusters(agents, games), NUM_PLAYERS * MIXTURE_BLOCKS
+    if any(isinstance(agent, Mixture) for agent in agents) and games % multiple:
+        raise UserError(
+            f"games is {games}; allowed with a draw of iterates: a multiple of {multiple}"
+        )
+    if clusters < _MIN_CLUSTERS:
         raise UserError(f"games is {games}; allowed: at least {NUM_PLAYERS * _MIN_CLUSTERS}")
-    return deals
+    return clusters
 
 
 def _pairs(agents: Sequence[Agent | Mixture]) -> Iterator[tuple[int, int]]:

@@ -67,7 +67,7 @@ def search_agent(rules: Rules, base: Agent, search: SearchConfig, width: int, se
       rules: the rule set.
       base: whose actions are tried, and who plays the rollouts.
       search: `worlds` at least 2.
-      width: rollouts in lockstep; no action depends on it.
+      width: rollouts in lockstep, on each of the devices that play; no action depends on it.
       seed: of the sampled worlds.
     """
     policy = _search_policy(rules, base.policy, search, width)

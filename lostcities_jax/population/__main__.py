@@ -17,6 +17,7 @@ from lostcities_jax.population.revisions import Registry
 from lostcities_jax.population.tournament import best_revision, play_tournament
 from lostcities_jax.population.training import train_population
 from lostcities_jax.population.variants import differences, expand
+from lostcities_jax.rivals import with_pinned_rival
 from lostcities_jax.run_state import metadata_of
 
 PROG = "python -m lostcities_jax.population"
@@ -31,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     _check(registry, arguments)
     use_compile_cache()
-    select_devices(arguments.settings.devices)
+    mesh = select_devices(arguments.settings.devices)
     if arguments.vary:
         _train(registry, arguments)
     wanted = arguments.activate
@@ -42,6 +43,7 @@ def main(argv: Sequence[str]) -> int:
             arguments.settings.traversal.batch_width,
             arguments.settings.seed,
             lambda pair: _say(f"played {pair}"),
+            mesh,
         )
         print_ratings(rich.console.Console(), standings)
         wanted = best_revision(standings, registry.ids()) if wanted == BEST else None
@@ -62,7 +64,7 @@ def _check(registry: Registry, arguments: PopulationArguments) -> None:
 
 def _train(registry: Registry, arguments: PopulationArguments) -> None:
     """Trains a lane for each variant, and registers each that ends well."""
-    variants = expand(arguments.settings, arguments.vary)
+    variants = [with_pinned_rival(one) for one in expand(arguments.settings, arguments.vary)]
     columns = differences(variants)
     ends: list[str] = []
 

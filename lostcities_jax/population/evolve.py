@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import jax
 import numpy as np
 import tyro
+from jax.sharding import Mesh
 
 from lostcities_jax.bots import BOTS, BotParams
 from lostcities_jax.compile_cache import use_compile_cache
@@ -29,6 +30,7 @@ from lostcities_jax.population.evolution import Round, Score, evolve, failures_b
 from lostcities_jax.population.revisions import Registry
 from lostcities_jax.population.training import train_population
 from lostcities_jax.population.variants import IN_LANES, full_key
+from lostcities_jax.rivals import with_pinned_rival
 from lostcities_jax.run_state import metadata_of
 from lostcities_jax.settings import Config, Opponent
 
@@ -128,15 +130,15 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"game is {arguments.settings.game}; allowed: lost_cities, as bots play it")
     records.append(arguments.registry)  # found out now, and not after the first round
     use_compile_cache()
-    select_devices(arguments.settings.devices)
+    mesh = select_devices(arguments.settings.devices)
     if arguments.mutate:
-        _evolve_networks(arguments)
+        _evolve_networks(arguments, mesh)
     else:
-        _evolve_bot(arguments)
+        _evolve_bot(arguments, mesh)
     return 0
 
 
-def _evolve_bot(arguments: EvolveArguments) -> None:
+def _evolve_bot(arguments: EvolveArguments, mesh: Mesh) -> None:
     settings = arguments.settings
 
     def measure(bots: Sequence[BotParams], number: int) -> list[Score]:
@@ -147,6 +149,7 @@ def _evolve_bot(arguments: EvolveArguments) -> None:
             settings.evaluation.games,
             settings.traversal.batch_width,
             seed_of_round(settings.seed, number),
+            mesh,
         )
 
     def plain(bot: BotParams) -> dict[str, float]:
@@ -156,8 +159,8 @@ def _evolve_bot(arguments: EvolveArguments) -> None:
     _search(arguments, BOTS[arguments.bot], mutate, measure, plain)
 
 
-def _evolve_networks(arguments: EvolveArguments) -> None:
-    registry, settings = Registry(arguments.registry), arguments.settings
+def _evolve_networks(arguments: EvolveArguments, mesh: Mesh) -> None:
+    registry, settings = Registry(arguments.registry), with_pinned_rival(arguments.settings)
     trained: dict[Config, str] = {}
 
     def mutate(candidate: Candidate, random: np.random.Generator) -> Candidate:
@@ -180,7 +183,7 @@ def _evolve_networks(arguments: EvolveArguments) -> None:
         return [
             failures.get(config)
             or measure_revision(
-                registry, trained[config], settings, seed_of_round(settings.seed, number)
+                registry, trained[config], settings, seed_of_round(settings.seed, number), mesh
             )
             for config in (one.config for one in candidates)
         ]
@@ -212,7 +215,9 @@ def seed_of_round(seed: int, number: int) -> int:
     return int(jax.random.randint(key, (), 0, 2**31 - 1))
 
 
-def measure_revision(registry: Registry, name: str, settings: Config, seed: int) -> Score:
+def measure_revision(
+    registry: Registry, name: str, settings: Config, seed: int, mesh: Mesh
+) -> Score:
     """Mean points of a revision, greedy, against the bots of `evaluation.opponents`."""
     agent, rules = registry.load(name).agent(), settings.rules
     results = [
@@ -224,6 +229,7 @@ def measure_revision(registry: Registry, name: str, settings: Config, seed: int)
             settings.traversal.batch_width,
             seed,
             greedy=True,
+            mesh=mesh,
         )
         for bot in settings.evaluation.opponents
     ]

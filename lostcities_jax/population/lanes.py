@@ -104,14 +104,16 @@ def make_lanes(
     def iterate(turn: Turn, old: SelfPlayState) -> tuple[SelfPlayState, Report]:
         steps = steps_of(turn.numbers)
         memories = steps.new_memories()._replace(strategy=old.memories.strategy)
-        batches = steps.play(old, turn.iteration)
-        state = steps.remember(old._replace(memories=memories), turn.iteration, batches)
+        state, statistics = old._replace(memories=memories), []
+        for index in range(steps.batches):
+            batch = steps.play(old, turn.iteration, index)
+            statistics.append(steps.statistics(batch))
+            state = steps.remember(state, turn.iteration, index, batch)
         state, policy_losses = steps.fit_policy(state, turn.iteration)
         state, critic_losses = steps.fit_critic(state, turn.iteration)
         state = steps.keep_snapshot(state, turn.iteration)
         losses = {"policy": policy_losses, "critic": critic_losses}
-        statistics = tuple(steps.statistics(batch) for batch in batches)
-        return _if_finite(_without_newest(state), old, losses, statistics)
+        return _if_finite(_without_newest(state), old, losses, tuple(statistics))
 
     def finish(turn: Turn, old: SelfPlayState) -> tuple[SelfPlayState, Report]:
         state, losses = steps_of(turn.numbers).fit_strategy(old, config.iterations)

@@ -29,6 +29,7 @@ from lostcities_jax.errors import UserError, nearest, shown
 from lostcities_jax.evaluation import agent_file
 from lostcities_jax.evaluation.agents import Agent, Mixture
 from lostcities_jax.evaluation.loading import agent_of, load_checkpoint
+from lostcities_jax.files import publish, sync
 from lostcities_jax.metadata import Metadata
 from lostcities_jax.settings import Config
 
@@ -116,10 +117,7 @@ class Registry:
             agent_file.write(partial / _AGENT, policy, metadata, text)
             (partial / _CONFIG).write_text(text, encoding="utf-8")
             (partial / _RECORD).write_text(json.dumps(record, indent=2), encoding="utf-8")
-            for path in (*partial.iterdir(), partial):
-                _sync(path)
-            partial.rename(folder)
-            _sync(folder.parent)
+            publish(partial, folder)
         return name, False
 
     def load(self, revision: str) -> Revision:
@@ -219,9 +217,9 @@ class Registry:
             record = {"active": changed[-1], "before": changed[:-1]}
             partial = self.path / f"{_ACTIVE}{_PARTIAL}"
             partial.write_text(json.dumps(record), encoding="utf-8")
-            _sync(partial)
+            sync(partial)
             partial.replace(self.path / _ACTIVE)
-            _sync(self.path)
+            sync(self.path)
             return changed[-1]
 
     def _history(self) -> list[str]:
@@ -269,15 +267,6 @@ def _locked(path: pathlib.Path, kind: int) -> Iterator[None]:
     try:
         fcntl.flock(descriptor, kind)
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _sync(path: pathlib.Path) -> None:
-    """Has a file, or the names in a folder, on the disk before going on."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

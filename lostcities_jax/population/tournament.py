@@ -3,6 +3,8 @@
 import contextlib
 from collections.abc import Callable, Sequence
 
+from jax.sharding import Mesh
+
 from lostcities_jax.errors import UserError
 from lostcities_jax.evaluation.agents import bot_agent
 from lostcities_jax.evaluation.rating import Standings, play_round_robin, rate
@@ -16,6 +18,7 @@ def play_tournament(
     width: int,
     seed: int,
     announce: Callable[[str], None] = lambda text: None,
+    mesh: Mesh | None = None,
 ) -> Standings:
     """Rates all revisions of a registry and some bots; the one in use stays so meanwhile.
 
@@ -27,6 +30,7 @@ def play_tournament(
       width: games in lockstep.
       seed: seed of the deals and draws.
       announce: told of each pair that has played.
+      mesh: the devices that games are divided among; JAX's default device without one.
 
     Raises:
       UserError: for fewer than two players, or revisions of other games or rules.
@@ -48,10 +52,11 @@ def play_tournament(
         agents += [bot_agent(rules, name) for name in settings.opponents]
         names = [agent.name for agent in agents]
         meetings = []
-        for meeting in play_round_robin(rules, agents, settings.games, width, seed, greedy=True):
+        games = settings.games
+        for meeting in play_round_robin(rules, agents, games, width, seed, True, mesh):
             meetings.append(meeting)
             announce(f"{names[meeting.first]} against {names[meeting.second]}")
-        return rate(names, meetings, settings.games)
+        return rate(names, meetings, games)
 
 
 def best_revision(standings: Standings, revisions: Sequence[str]) -> str:

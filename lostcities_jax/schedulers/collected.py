@@ -100,7 +100,7 @@ def make_remember_collected(
     """
     targets = (
         advantage_target,
-        samples.strategy,
+        functools.partial(samples.strategy, game),
         functools.partial(samples.critic_return, game),
     )
     program = jax.jit(functools.partial(_add_all, targets), donate_argnums=0)

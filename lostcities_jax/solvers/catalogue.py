@@ -69,6 +69,7 @@ def _deep_cfr(config: Config, game: Game, network: Network, machine: Machine) ->
             "advantage": [learner.params for learner in state.advantage],
         }
         training = {
+            "strategy": state.strategy.params,
             "strategy_optimizer": state.strategy.optimizer,
             "advantage_optimizers": [learner.optimizer for learner in state.advantage],
             "critic": state.critic,
@@ -86,7 +87,7 @@ def _deep_cfr(config: Config, game: Game, network: Network, machine: Machine) ->
         ]
         state = DeepCfrState(
             advantage=(advantage[0], advantage[1]),
-            strategy=LearnerState(policy["strategy"], training["strategy_optimizer"]),
+            strategy=_strategy(policy, training),
             advantage_memories=tuple(training["advantage_memories"]),
             strategy_memory=training["strategy_memory"],
             critic=training["critic"],
@@ -119,13 +120,15 @@ def _self_play(
     def iterate(
         state: SelfPlayState, iteration: int, phases: Phases
     ) -> tuple[SelfPlayState, Report]:
-        with phases("traversal", "self-play"):
-            batches = jax.block_until_ready(steps.play(state, iteration))
-        counted = [steps.statistics(batch) for batch in batches]
-        with phases("memory", "memory"):
-            state = steps.remember(state, iteration, batches)
-            del batches
-            jax.block_until_ready(state)
+        counted = []
+        for index in range(steps.batches):
+            with phases("traversal", "self-play"):
+                batch = jax.block_until_ready(steps.play(state, iteration, index))
+            counted.append(steps.statistics(batch))
+            with phases("memory", "memory"):
+                state = steps.remember(state, iteration, index, batch)
+                del batch
+                jax.block_until_ready(state)
         with phases("train", "networks"):
             # The critic first: it may have a device of its own.
             state, critic_losses = steps.fit_critic(state, iteration)
@@ -151,6 +154,7 @@ def _self_play(
         if state.strategy is None:
             return _with_snapshots({"policy": state.policy.params}, training, state.snapshots)
         policy = {"strategy": state.strategy.params, "advantage": [state.policy.params]}
+        training["strategy"] = state.strategy.params
         training["strategy_optimizer"] = state.strategy.optimizer
         training["strategy_memory"] = state.memories.strategy
         return _with_snapshots(policy, training, state.snapshots)
@@ -159,7 +163,7 @@ def _self_play(
         params = policy["policy"] if "policy" in policy else policy["advantage"][0]
         strategy, memories = None, steps.new_memories()
         if "strategy" in policy:
-            strategy = LearnerState(policy["strategy"], training["strategy_optimizer"])
+            strategy = _strategy(policy, training)
             memories = memories._replace(strategy=training["strategy_memory"])
         state = SelfPlayState(
             policy=LearnerState(params, training["policy_optimizer"]),
@@ -180,6 +184,12 @@ def _self_play(
         join=join,
         close=lambda: None,
     )
+
+
+def _strategy(policy: dict[str, Any], training: dict[str, Any]) -> LearnerState:
+    """The average strategy to go on from; older checkpoints have it in the policy alone."""
+    params = training.get("strategy", policy["strategy"])
+    return LearnerState(params, training["strategy_optimizer"])
 
 
 def _named(memories: Memories) -> dict[str, Any]:

@@ -147,7 +147,6 @@ def make_deep_cfr(config: Config, game: Game, network: Network, machine: Machine
             traverser,
             seats_of(state, traverser, iteration),
             critic_params(state),
-            iteration,
             key_of(TRAVERSE, iteration, traverser),
         )
 

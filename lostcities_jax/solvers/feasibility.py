@@ -14,6 +14,7 @@ from lostcities_jax.games.game import Game
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.catalogue import plays_itself
 from lostcities_jax.solvers.joint import own_share
+from lostcities_jax.solvers.opponents import FIXED
 from lostcities_jax.solvers.remembering import needs_critic
 from lostcities_jax.solvers.scheduling import traversal_plan
 from lostcities_jax.traversal.sharded import device_plan
@@ -84,20 +85,22 @@ def check_settings(config: Config, game: Game) -> None:
 
 def _check_self_play(config: Config) -> None:
     """Refuses what one network in both seats cannot do."""
-    kind = "solver policy_gradient"
+    kind, others = "solver policy_gradient", "solver deep_cfr and learner.accumulation reservoir"
     if config.solver == "deep_cfr":
-        kind = "learner.accumulation bootstrap"
+        kind, others = "learner.accumulation bootstrap", "learner.accumulation reservoir"
+    warm_start = str(config.learner.warm_start).lower()
     for name, value, allowed in (
-        ("traversal.estimator", config.traversal.estimator, "critic"),
-        ("traversal.sampling", config.traversal.sampling, "outcome"),
-        ("scheduler.kind", config.scheduler.kind, "lockstep"),
+        ("traversal.estimator", config.traversal.estimator, ("critic",)),
+        ("traversal.sampling", config.traversal.sampling, ("outcome",)),
+        ("traversal.opponent", config.traversal.opponent, ("current", "league", *FIXED)),
+        ("scheduler.kind", config.scheduler.kind, ("lockstep",)),
+        ("learner.warm_start", warm_start, ("true",)),
     ):
-        if value != allowed:
-            raise UserError(f"{name} is {value}; allowed with {kind}: {allowed}")
-    if config.traversal.opponent == "average":
-        raise UserError(
-            f"traversal.opponent is average; allowed with {kind}: current, league or a bot"
-        )
+        if value not in allowed:
+            raise UserError(
+                f"{name} is {value}; allowed with {kind}: {', '.join(allowed)}; others need "
+                f"{others}"
+            )
 
 
 class MemoryNeeds(NamedTuple):
@@ -123,8 +126,7 @@ class MemoryNeeds(NamedTuple):
 def memory_needs(config: Config, game: Game, machine: Machine) -> MemoryNeeds:
     """What lockstep traversals and memories need; tests hold it against XLA's own account.
 
-    Raises:
-      ValueError: for a width that the devices do not divide.
+    Any number of devices goes with any width: each takes its share of the lanes, rounded up.
     """
     plan = traversal_plan(config, game)
     lanes = machine.lanes
@@ -145,7 +147,7 @@ def memory_needs(config: Config, game: Game, machine: Machine) -> MemoryNeeds:
 
 
 def check_feasible(config: Config, game: Game, machine: Machine) -> None:
-    """Refuses a width that the devices do not divide, and sizes that do not fit.
+    """Refuses sizes that do not fit.
 
     Raises:
       UserError: names the setting, what it needs and the largest value that fits.
@@ -158,7 +160,8 @@ def check_feasible(config: Config, game: Game, machine: Machine) -> None:
             f"memory.strategy_capacity {config.memory.strategy_capacity}, which need "
             f"{_gigabytes(memories)}; allowed: "
             f"{int(machine.processes * usable / _sample_bytes(game))} samples in all memories "
-            f"together (critic.capacity included), in {_gigabytes(usable)}"
+            f"together (critic.capacity included, and on a CPU a checkpoint's copy), in "
+            f"{_gigabytes(usable)}"
         )
     if config.learner.batch_size % machine.processes:
         raise UserError(
@@ -172,10 +175,7 @@ def check_feasible(config: Config, game: Game, machine: Machine) -> None:
                 f"lockstep"
             )
         return
-    try:
-        needs = memory_needs(config, game, machine)
-    except ValueError as error:
-        raise UserError(f"traversal.{error}") from error
+    needs = memory_needs(config, game, machine)
     if _fits(needs, machine):
         return
     widths = [2**k * machine.lanes.size * machine.processes for k in range(21)]
@@ -219,7 +219,8 @@ def _sample_bytes(game: Game) -> int:
 def _memory_bytes(config: Config, game: Game, machine: Machine) -> int:
     """Bytes of all memories of a process, at its home, and of the critic's copy for its own device.
 
-    CPU devices share a memory; on others the copy is counted as if they did.
+    CPU devices share a memory; on others the copy is counted as if they did. Where home is a CPU,
+    so are the copies of what a checkpoint keeps while it is written, of all processes in one.
     """
     sizes, item = config.memory, _item(game)
     is_gradient = config.solver == "policy_gradient"
@@ -231,11 +232,11 @@ def _memory_bytes(config: Config, game: Game, machine: Machine) -> int:
     if needs_critic(config.traversal.estimator):
         copies = 1 if machine.aside == machine.home else 2
     advantage = bytes_of(sizes.advantage_capacity, rows=2 if is_gradient else 1)
-    return (
-        advantage * (1 if plays_itself(config) else 2)
-        + bytes_of(sizes.strategy_capacity) * (0 if is_gradient else 1)
-        + bytes_of(config.critic.capacity) * copies
-    )
+    advantage *= 1 if plays_itself(config) else 2
+    strategy = bytes_of(sizes.strategy_capacity) * (0 if is_gradient else 1)
+    saved = strategy if plays_itself(config) else advantage + strategy
+    written = saved * machine.processes if machine.home.platform == "cpu" else 0
+    return advantage + strategy + bytes_of(config.critic.capacity) * copies + written
 
 
 def _item(game: Game) -> tuple[int, int]:

@@ -39,9 +39,13 @@ class Fit(NamedTuple):
 
 
 def advantage_fit(config: Config, game: Game, network: Network, machine: Machine) -> Fit:
-    """Of a player's advantage network to a reservoir of all iterations."""
+    """Of a player's advantage network to a reservoir of all iterations.
+
+    The rate falls over all fits, or over each that begins with new weights.
+    """
     steps, scale = config.learner.advantage_steps, config.learner.target_scale
-    learner = _learner(config, game, network, machine, squared_error, steps, scale)
+    fits = config.iterations if config.learner.warm_start else 1
+    learner = _learner(config, game, network, machine, squared_error, steps, scale, fits)
     return _compiled(
         machine, learner, lambda iteration: _weights(config, iteration, is_strategy=False)
     )
@@ -50,11 +54,14 @@ def advantage_fit(config: Config, game: Game, network: Network, machine: Machine
 def policy_fit(config: Config, game: Game, network: Network, machine: Machine) -> Fit:
     """Of the policy of self-play to the newest batch: `solver` decides what becomes of it."""
     if config.solver == "policy_gradient":
-        loss = clipped_surrogate(config.gradient.clip, config.gradient.entropy)
-        learner = _learner(config, game, network, machine, loss, config.gradient.steps, scale=1.0)
+        clip, entropy = config.gradient.clip, config.gradient.entropy
+        loss = clipped_surrogate(clip, entropy, fit_axis(machine))
+        steps, fits = config.gradient.steps, config.iterations
+        learner = _learner(config, game, network, machine, loss, steps, 1.0, fits)
         return _compiled(machine, learner, lambda _: _newest(config))
     steps, scale = config.learner.advantage_steps, config.learner.target_scale
-    learner = _learner(config, game, network, machine, squared_error, steps, scale)
+    fits = config.iterations
+    learner = _learner(config, game, network, machine, squared_error, steps, scale, fits)
     rows = own_share(machine, config.learner.batch_size)
 
     def fit(
@@ -74,7 +81,8 @@ def critic_fit(
 ) -> Fit:
     """Of the critic to the newest batch, so many times in an iteration; beside other fits."""
     steps, scale = config.critic.steps, config.critic.target_scale
-    learner = _learner(config, game, network, machine, squared_error, steps, scale, per_iteration)
+    fits = per_iteration * config.iterations
+    learner = _learner(config, game, network, machine, squared_error, steps, scale, fits)
     return _aside(machine, _compiled(machine, learner, lambda _: _newest(config)))
 
 
@@ -104,10 +112,10 @@ def _learner(
     loss: Loss,
     steps: int,
     scale: float,
-    per_iteration: int = 1,
+    fits: int,
 ) -> Learner:
-    """A learner whose rate falls over all the fits of a run."""
-    optimizer = make_optimizer(config.learner, steps * per_iteration * config.iterations)
+    """A learner whose rate falls over so many fits."""
+    optimizer = make_optimizer(config.learner, steps * fits)
     batch_size = own_share(machine, config.learner.batch_size)
     return make_learner(game, network, loss, optimizer, steps, batch_size, scale, fit_axis(machine))
 

@@ -108,14 +108,14 @@ def draw_from_league(
 ) -> Any:
     """Parameters of the current strategy or a snapshot, by the league's weights. Consumes `key`.
 
-    Without snapshots the current strategy plays; with one it is recent, older and anchor.
+    Without snapshots the current strategy plays; one alone is recent, older and anchor.
     """
     iteration = snapshots.iteration
     filled = iteration > 0
     age = (filled[None] & (iteration[None] > iteration[:, None])).sum(-1)  # newer snapshots
     count = filled.sum()
     is_recent = filled & (2 * age < count)
-    is_older = filled & ~is_recent
+    is_older = filled & (~is_recent | (count == 1))
     is_anchor = filled & (age == count - 1)
     weights = jnp.float32(league.current) * jnp.ones((1,))
     past = jnp.zeros(filled.shape)

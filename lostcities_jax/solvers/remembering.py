@@ -1,19 +1,21 @@
 """From a batch's tapes to the memories: the critic's values, the sweep, and the samples."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from lostcities_jax.devices import Machine
 from lostcities_jax.games.game import Game
 from lostcities_jax.memory import Memory
 from lostcities_jax.networks import Network
 from lostcities_jax.traversal import samples
 from lostcities_jax.traversal.critic import baselines
 from lostcities_jax.traversal.lockstep import Summary
-from lostcities_jax.traversal.tape import Tape, sweep
+from lostcities_jax.traversal.sharded import sharded_sweep, shards, without_devices
+from lostcities_jax.traversal.tape import Baseline, NodeValues, Tape, sweep
 
 ESTIMATORS = {
     "outcome": samples.sampled_advantage,
@@ -64,26 +66,27 @@ def make_remember(
     make_advantage: Callable[[samples.Decisions], samples.Target],
     value_scale: float,
     trace: float,
-    home: Any,
+    machine: Machine,
     levels: int = 0,
 ) -> Callable[..., Memories]:
-    """Builds `(writers, memories, tapes, critic params, iteration, key) -> memories`.
+    """Builds `(writers, memories, tape, summary, critic params, iteration, key) -> memories`.
 
-    The memories are donated, and added to. `tapes` are the devices' `(tape, summary)` in the
-    order of their traversals: each is swept on its own device, beside the others, and brought
-    `home` to the memories (None in a program that is being traced). Critic params are None where
-    advantages are made without a critic; `levels` are those of the traversal's stack.
+    The memories are donated, and added to. `tape` and `summary` are those of `sharded_traverse`
+    on the lanes of `machine`: each device's part is swept there, beside the others, and brought
+    home to the memories in the order of the traversals. Critic params are None where advantages
+    are made without a critic; `levels` are those of the traversal's stack.
     """
 
+    strategy = functools.partial(samples.strategy, game)
     critic_return = functools.partial(samples.critic_return, game)
 
-    @jax.jit
-    def swept(tape: Tape, summary: Summary, params: object) -> samples.Batch:
+    def valued(
+        tape: Tape, params: object
+    ) -> tuple[tuple[NodeValues, ...], tuple[Baseline | None, ...]]:
         values_of = (None,) * len(game.phases)
         if params is not None:
             values_of = baselines(game, critic, params, tape, value_scale)
-        values = sweep(game, tape, values_of, trace, levels)
-        return samples.Batch(tape, values, values_of, summary)
+        return sweep(game, tape, values_of, trace, levels), values_of
 
     def add_batch(
         writers: Writers,
@@ -93,9 +96,11 @@ def make_remember(
         key: jax.Array,
     ) -> tuple[Memories, jax.Array]:
         memories, first = carry
+        tape, summary = without_devices(batch.tape, batch.summary)
+        batch = batch._replace(tape=tape, summary=summary)
         wanted = [
             (make_advantage, writers.advantage, memories.advantage),
-            (samples.strategy, writers.strategy, memories.strategy),
+            (strategy, writers.strategy, memories.strategy),
             (critic_return, (0, 1), memories.critic),
         ]
         added, counts = [], []
@@ -116,24 +121,26 @@ def make_remember(
             counts.append(count)
         return Memories(*added), jnp.stack(counts)
 
+    value_all = sharded_sweep(valued, machine.lanes)
     program = jax.jit(add_batch, static_argnums=0, donate_argnums=1)
+
+    def at_home(tree: Any) -> Any:
+        return tree if machine.home is None else jax.device_put(tree, machine.home)
 
     def remember(
         writers: Writers,
         memories: Memories,
-        tapes: Iterable[tuple[Tape, Summary]],
+        tape: Tape,
+        summary: Summary,
         params: object,
         iteration: int,
         key: jax.Array,
     ) -> Memories:
-        batches = []
-        for tape, summary in tapes:
-            near = params if home is None else jax.device_put(params, tape.length.device)
-            batches.append(swept(tape, summary, near))
-        carry = (memories, jnp.zeros((3,), jnp.int32))
-        for batch in batches:
-            brought = batch if home is None else jax.device_put(batch, home)
-            carry = program(writers, carry, brought, jnp.int32(iteration), key)
+        values, values_of = value_all(tape, params)
+        # Bound to home as what the program returns is, or it compiles again for the next device.
+        carry = (memories, at_home(jnp.zeros((3,), jnp.int32)))
+        for batch in shards(samples.Batch(tape, values, values_of, summary), machine.lanes):
+            carry = program(writers, carry, at_home(batch), jnp.int32(iteration), key)
         return carry[0]
 
     return remember

@@ -35,7 +35,7 @@ from lostcities_jax.solvers.remembering import (
 )
 from lostcities_jax.traversal.lockstep import Seat
 from lostcities_jax.traversal.plan import Plan
-from lostcities_jax.traversal.sharded import Part, own_quota, sharded_traverse, shards
+from lostcities_jax.traversal.sharded import Part, own_quota, sharded_traverse
 from lostcities_jax.traversal.statistics import Statistics, statistics, tape_statistics
 
 
@@ -43,8 +43,8 @@ class Scheduler(NamedTuple):
     """How a solver gets the samples of a batch; a batch is whatever its scheduler returns.
 
     Attributes:
-      run: `(traverser, seats, critic params, iteration, key) -> batch`; critic params are
-        None where the estimator needs none.
+      run: `(traverser, seats, critic params, key) -> batch`; critic params are None where the
+        estimator needs none.
       remember: `(traverser, memories, batch, critic params, iteration, key) -> Memories`;
         donates the memories.
       statistics: `batch -> Statistics`, on the device.
@@ -109,20 +109,18 @@ def _lockstep(config: Config, game: Game, network: Network, machine: Machine) ->
     # One program where the same functions play, whoever traverses.
     programs = {pair: sharded_traverse(game, pair, plan, machine.lanes, part) for pair in policies}
     replicated = NamedSharding(machine.lanes, PartitionSpec())
-    add_tapes = make_remember(
+    add_tape = make_remember(
         game,
         network,
         ESTIMATORS[config.traversal.estimator],
         config.critic.target_scale,
         config.critic.trace,
-        machine.home,
+        machine,
         plan.levels(game),
     )
 
-    def run(
-        traverser: int, seats: tuple[Seat, Seat], critic: Any, iteration: int, key: jax.Array
-    ) -> Any:
-        del critic, iteration
+    def run(traverser: int, seats: tuple[Seat, Seat], critic: Any, key: jax.Array) -> Any:
+        del critic
         return programs[policies[traverser]](*jax.device_put((seats, key), replicated))
 
     def remember(
@@ -131,8 +129,8 @@ def _lockstep(config: Config, game: Game, network: Network, machine: Machine) ->
         tape, summary = batch
         if memories.critic is not None:
             memories = memories._replace(critic=clear(memories.critic))
-        tapes = shards(tape, summary, machine.lanes)
-        return add_tapes(traverser_writes(traverser), memories, tapes, critic, iteration, key)
+        writers = traverser_writes(traverser)
+        return add_tape(writers, memories, tape, summary, critic, iteration, key)
 
     quota = own_quota(plan, machine.lanes.size, part)
     count = jax.jit(functools.partial(tape_statistics, game, quota))
@@ -147,11 +145,9 @@ def _on_host(config: Config, game: Game, network: Network) -> Scheduler:
     players = [_players(config, game, network, traverser) for traverser in (0, 1)]
     in_process = {"recursive": recursive.run, "interleaved": interleaved.run}
 
-    def run(
-        traverser: int, seats: tuple[Seat, Seat], critic: Any, iteration: int, key: jax.Array
-    ) -> Collected:
+    def run(traverser: int, seats: tuple[Seat, Seat], critic: Any, key: jax.Array) -> Collected:
         if config.scheduler.kind == "server":
-            return services.run(traverser, seats, critic, iteration, key)
+            return services.run(traverser, seats, critic, key)
         scheduler = in_process[config.scheduler.kind]
         return scheduler(game, players[traverser], plan, Answers(seats, critic), key, trace)
 
@@ -195,35 +191,22 @@ class _Services:
     def __init__(self, config: Config, plan: Plan):
         self._config, self._plan = config, plan
         self._services: dict[int, InferenceService] = {}
-        self._pushed: dict[int, int] = {}
 
     def run(
-        self,
-        traverser: int,
-        seats: tuple[Seat, Seat],
-        critic: Any,
-        iteration: int,
-        key: jax.Array,
+        self, traverser: int, seats: tuple[Seat, Seat], critic: Any, key: jax.Array
     ) -> Collected:
         which = traverser if self._config.traversal.opponent in FIXED else 0
         service = self._services.get(which) or self._start(which)
-        # Between two pushes the server plays what it has; the seats go by the traverser.
-        if iteration - self._pushed.get(traverser, -self._every) >= self._every:
-            params = {f"{traverser}_{player}": seat.params for player, seat in enumerate(seats)}
-            service.push_weights(
-                params | ({f"{traverser}_critic": critic} if critic is not None else {})
-            )
-            self._pushed[traverser] = iteration
+        params = {f"{traverser}_{player}": seat.params for player, seat in enumerate(seats)}
+        service.push_weights(
+            params | ({f"{traverser}_critic": critic} if critic is not None else {})
+        )
         served = [
             ServedSeat(f"{traverser}_{player}", float(seat.epsilon), bool(seat.is_traverser))
             for player, seat in enumerate(seats)
         ]
         name = f"{traverser}_critic" if critic is not None else None
         return service.run((served[0], served[1]), key, name)
-
-    @property
-    def _every(self) -> int:
-        return self._config.scheduler.push_every
 
     def _start(self, which: int) -> InferenceService:
         config, sizes = self._config, self._config.scheduler

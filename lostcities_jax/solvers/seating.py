@@ -1,7 +1,8 @@
 """Who sits where in self-play: the network against itself, a past one, a bot or a rival.
 
 Where both seats are the network's, one batch teaches it from both. Otherwise it plays one batch
-in each seat, and learns from its own decisions alone.
+in each seat, and learns from its own decisions alone. Batches are played one at a time, so that no
+more than one is in memory.
 """
 
 import functools
@@ -56,14 +57,23 @@ class Batch(NamedTuple):
     summary: Summary
 
 
-# (parameters of the network, snapshots, key of the batches, key of the league) -> batches
-Play = Callable[[Any, Snapshots | None, jax.Array, jax.Array], list[Batch]]
+class Games(NamedTuple):
+    """The games of an iteration.
+
+    Attributes:
+      batches: batches an iteration has.
+      play: `(parameters of the network, snapshots, b, key of the batches, key of the league) ->
+        Batch`, that of index b.
+    """
+
+    batches: int
+    play: Callable[[Any, Snapshots | None, int, jax.Array, jax.Array], Batch]
 
 
-def make_play(
+def make_games(
     config: Config, game: Game, network: Network, machine: Machine, rival: Rival | None
-) -> Play:
-    """Builds the function that plays an iteration's games, on the lanes of `machine`.
+) -> Games:
+    """Builds what plays an iteration's games, on the lanes of `machine`.
 
     Batch b's games depend on the parameters and on its key folded with b alone.
     """
@@ -74,6 +84,7 @@ def make_play(
     plan = traversal_plan(config, game)
     replicated = None if machine.lanes.empty else NamedSharding(machine.lanes, PartitionSpec())
     draw = jax.jit(functools.partial(draw_from_league, config.league), static_argnums=2)
+    has_league = rival is None and config.traversal.opponent == "league"
 
     @functools.cache
     def program(policies: tuple[TraversalPolicy, TraversalPolicy]) -> Callable:
@@ -93,18 +104,16 @@ def make_play(
                 ((1,), (rival.policy, own_play), (other(rival.params[0]), own)),
             ]
         both = (own_play, own_play)
-        if kept is not None and config.traversal.opponent == "league":
+        if has_league:
             past = other(SeatParams(draw(kept, params, 0, key), jnp.asarray(is_gradient)))
             return [((0,), both, (own, past)), ((1,), both, (past, own))]
         return [((0, 1), both, (own, own))]
 
     def play(
-        params: Any, kept: Snapshots | None, key: jax.Array, league_key: jax.Array
-    ) -> list[Batch]:
-        batches = []
-        for index, (learners, policies, seats) in enumerate(seatings(params, kept, league_key)):
-            inputs = jax.device_put((seats, jax.random.fold_in(key, index)), replicated)
-            batches.append(Batch(learners, *program(policies)(*inputs)))
-        return batches
+        params: Any, kept: Snapshots | None, index: int, key: jax.Array, league_key: jax.Array
+    ) -> Batch:
+        learners, policies, seats = seatings(params, kept, league_key)[index]
+        inputs = jax.device_put((seats, jax.random.fold_in(key, index)), replicated)
+        return Batch(learners, *program(policies)(*inputs))
 
-    return play
+    return Games(2 if rival is not None or has_league else 1, play)

@@ -4,8 +4,8 @@ A batch of games is played by the network against itself, or against an opponent
 sees both hands values every decision; then the policy and the critic are fitted to that batch
 alone. The solvers differ in the fit of the policy: `policy_gradient` climbs a clipped objective,
 `deep_cfr` with bootstrapped regrets adds the batch's regrets to those that the network holds.
-Every decision of both seats counts and nothing old is kept, so an iteration costs a fraction of
-one that updates the players in turn.
+Every decision of both seats counts, and of old samples only the average strategy's are kept, so an
+iteration costs a fraction of one that updates the players in turn.
 """
 
 import functools
@@ -38,9 +38,9 @@ from lostcities_jax.solvers.fits import critic_fit, policy_fit, strategy_fit
 from lostcities_jax.solvers.joint import new_memory, own_key
 from lostcities_jax.solvers.remembering import Memories, Writers, make_remember
 from lostcities_jax.solvers.scheduling import part_of, traversal_plan
-from lostcities_jax.solvers.seating import Batch, Rival, make_play
+from lostcities_jax.solvers.seating import Batch, Rival, make_games
 from lostcities_jax.traversal.samples import critic_advantage, policy_advantage
-from lostcities_jax.traversal.sharded import own_quota, shards
+from lostcities_jax.traversal.sharded import own_quota
 from lostcities_jax.traversal.statistics import Statistics, tape_statistics
 
 _POLICY, _STRATEGY, _CRITIC = range(3)  # what is fitted
@@ -70,9 +70,11 @@ class SelfPlay(NamedTuple):
     Attributes:
       init: `() -> SelfPlayState`.
       new_memories: `() -> Memories`, those of a batch, empty; the strategy's is None.
-      play: `(state, iteration) -> [Batch, ...]`.
+      batches: batches an iteration has.
+      play: `(state, iteration, index) -> Batch`, one of them.
       statistics: `Batch -> Statistics`.
-      remember: `(state, iteration, batches) -> state`; donates the memories of `state`.
+      remember: `(state, iteration, index, batch) -> state`, in their order; donates the memories
+        of `state`.
       fit_policy: `(state, iteration) -> (state, losses float32[2])`; donates the learner.
       fit_critic: the same for the critic.
       fit_strategy: the same for the average strategy; without one it does nothing.
@@ -82,9 +84,10 @@ class SelfPlay(NamedTuple):
 
     init: Callable[[], SelfPlayState]
     new_memories: Callable[[], Memories]
-    play: Callable[[SelfPlayState, int], list[Batch]]
+    batches: int
+    play: Callable[[SelfPlayState, int, int], Batch]
     statistics: Callable[[Batch], Statistics]
-    remember: Callable[[SelfPlayState, int, list[Batch]], SelfPlayState]
+    remember: Callable[[SelfPlayState, int, int, Batch], SelfPlayState]
     fit_policy: Callable[[SelfPlayState, int], tuple[SelfPlayState, jax.Array]]
     fit_critic: Callable[[SelfPlayState, int], tuple[SelfPlayState, jax.Array]]
     fit_strategy: Callable[[SelfPlayState, int], tuple[SelfPlayState, jax.Array]]
@@ -134,35 +137,37 @@ def make_self_play(
         # Bound to the device that every later step leaves it on, or all compile twice.
         return jax.device_put(state, machine.home)
 
-    play_games = make_play(config, game, network, machine, rival)
+    games = make_games(config, game, network, machine, rival)
 
-    def play(state: SelfPlayState, iteration: int) -> list[Batch]:
+    def play(state: SelfPlayState, iteration: int, index: int) -> Batch:
         key, league_key = key_of(TRAVERSE, iteration), key_of(LEAGUE, iteration)
-        return play_games(state.policy.params, state.snapshots, key, league_key)
+        return games.play(state.policy.params, state.snapshots, index, key, league_key)
 
-    remember_tapes = make_remember(
+    remember_tape = make_remember(
         game,
         network,
-        policy_advantage if is_gradient else critic_advantage,
+        functools.partial(policy_advantage, game) if is_gradient else critic_advantage,
         config.critic.target_scale,
         config.critic.trace,
-        machine.home,
+        machine,
     )
 
-    def remember(state: SelfPlayState, iteration: int, batches: list[Batch]) -> SelfPlayState:
-        memories = state.memories._replace(
-            advantage=memory.clear(state.memories.advantage),
-            critic=memory.clear(_present(state.memories.critic)),
-        )
-        for index, batch in enumerate(batches):
-            memories = remember_tapes(
-                Writers(batch.learners, batch.learners),
-                memories,
-                shards(batch.tape, batch.summary, machine.lanes),
-                state.critic.params,
-                iteration,
-                own_key(machine, key_of(MEMORY, iteration, index)),
+    def remember(state: SelfPlayState, iteration: int, index: int, batch: Batch) -> SelfPlayState:
+        memories = state.memories
+        if index == 0:
+            memories = memories._replace(
+                advantage=memory.clear(memories.advantage),
+                critic=memory.clear(_present(memories.critic)),
             )
+        memories = remember_tape(
+            Writers(batch.learners, batch.learners),
+            memories,
+            batch.tape,
+            batch.summary,
+            state.critic.params,
+            iteration,
+            own_key(machine, key_of(MEMORY, iteration, index)),
+        )
         return state._replace(memories=memories)
 
     def fit_policy(state: SelfPlayState, iteration: int) -> tuple[SelfPlayState, jax.Array]:
@@ -194,6 +199,7 @@ def make_self_play(
     return SelfPlay(
         init=init,
         new_memories=new_memories,
+        batches=games.batches,
         play=play,
         statistics=lambda batch: count(batch.tape, batch.summary),
         remember=remember,

@@ -36,8 +36,9 @@ class Solver(NamedTuple):
       prepares_always: whether an iteration needs what `prepare` fits.
       memories: `state -> memories by name`, for the metrics.
       split: `state -> (policy, training)`: the trees that a checkpoint keeps, first what there
-        is to play with, then the rest.
-      join: the inverse; memories that no checkpoint keeps are empty.
+        is to play with, then the rest, with `strategy`, what `prepare` fits, in both.
+      join: the inverse; the strategy is that of `training`, if it has one, and memories that no
+        checkpoint keeps are empty.
       close: ends what was started.
     """
 

@@ -12,7 +12,15 @@ import jax
 import jax.numpy as jnp
 
 from lostcities_jax.games.game import Game, GameState
-from lostcities_jax.lanes import Decision, Lanes, episode_keys, fill_lanes, play_cycle, refill
+from lostcities_jax.lanes import (
+    Decision,
+    Lanes,
+    any_active,
+    episode_keys,
+    fill_lanes,
+    play_cycle,
+    refill,
+)
 from lostcities_jax.regret import sample_action
 
 CUT_STREAM = 2**31 - 1  # an episode's key folded with this, then with a cut's number and a copy
@@ -129,4 +137,4 @@ def play_on(
     lanes = fill_lanes(starts, quota, width, copies)
     places = len(jax.tree.leaves(starts)[0]) * copies
     payoffs = jnp.zeros((places,), jnp.float32)
-    return jax.lax.while_loop(lambda c: c[0].active.any(), cycle, (lanes, payoffs))[1]
+    return jax.lax.while_loop(lambda carry: any_active(carry[0]), cycle, (lanes, payoffs))[1]

@@ -1,7 +1,7 @@
 """From a swept tape to the memories: which sample each decision leaves where.
 
-Average-strategy samples are taken where the opponent acts, since the traverser's own visits
-follow its exploring policy rather than its strategy.
+Targets that a loss normalises over the actions count those that policies choose among, for it would
+spread a policy over more than is played. Regrets and values count all, each by itself.
 """
 
 import functools
@@ -76,7 +76,7 @@ def critic_advantage(decisions: Decisions) -> Target:
     return Target(rows.info, rows.legal, jnp.where(rows.legal, regrets, 0.0))
 
 
-def policy_advantage(decisions: Decisions) -> Target:
+def policy_advantage(game: Game, decisions: Decisions) -> Target:
     """Advantages of all actions beside the strategy that played, for a policy gradient.
 
     The action that was played has the lambda-return of `sweep` instead of the critic's value,
@@ -91,14 +91,15 @@ def policy_advantage(decisions: Decisions) -> Target:
     probability = jnp.where(explored, rows.probability[:, None], 1.0)
     surprise = jnp.where(explored, values.child_returns - baseline.action_values, 0.0)
     advantages = baseline.action_values - baseline.of_node[:, None] + surprise / probability
-    advantages = jnp.where(rows.legal, advantages, 0.0)
-    return Target(rows.info, rows.legal, jnp.stack([advantages, rows.strategy], axis=-2))
+    legal = _considered(game, rows)
+    advantages = jnp.where(legal, advantages, 0.0)
+    return Target(rows.info, legal, jnp.stack([advantages, rows.strategy], axis=-2))
 
 
-def strategy(decisions: Decisions) -> Target:
+def strategy(game: Game, decisions: Decisions) -> Target:
     """The mover's strategy."""
     rows = decisions.rows
-    return Target(rows.info, rows.legal, rows.strategy)
+    return Target(rows.info, _considered(game, rows), rows.strategy)
 
 
 def critic_return(game: Game, decisions: Decisions) -> Target:
@@ -108,6 +109,15 @@ def critic_return(game: Game, decisions: Decisions) -> Target:
     explored = rows.explored()
     to_come = values.child_returns - game.standing(rows.open_info)[:, None]
     return Target(rows.open_info, explored, jnp.where(explored, to_come, 0.0))
+
+
+def _considered(game: Game, rows: Rows) -> jax.Array:
+    """The legal actions that policies choose among; rows of all heads may be mixed."""
+    own_head, legal = game.head_of(rows.info), rows.legal
+    for head in range(len(game.heads)):
+        considered = game.considered(rows.info, rows.legal, head)
+        legal = jnp.where((own_head == head)[:, None], considered, legal)
+    return legal
 
 
 def add_samples(

@@ -6,17 +6,18 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lostcities_jax.games.game import Game
 from lostcities_jax.traversal.lockstep import Seat, Summary, TraversalPolicy, traverse
 from lostcities_jax.traversal.plan import Plan
 from lostcities_jax.traversal.tape import Tape
 
+_T = TypeVar("_T")
 Traverse = Callable[[tuple[Seat, Seat], jax.Array], tuple[Tape, Summary]]
 
 
@@ -31,13 +32,13 @@ WHOLE = Part()
 
 
 def device_plan(plan: Plan, num_devices: int) -> Plan:
-    """The share of each of `num_devices`; raises ValueError if the width does not divide."""
-    if plan.width % num_devices:
-        raise ValueError(
-            f"batch_width is {plan.width}; allowed: a multiple of the {num_devices} devices"
-        )
+    """The share of each of `num_devices`: of lanes and of traversals, both rounded up.
+
+    So all devices run one program, and together some more lanes than the width where they do not
+    divide it; no sample depends on how many there are.
+    """
     return dataclasses.replace(
-        plan, width=plan.width // num_devices, quota=-(-plan.quota // num_devices)
+        plan, width=-(-plan.width // num_devices), quota=-(-plan.quota // num_devices)
     )
 
 
@@ -68,15 +69,43 @@ def sharded_traverse(
     if mesh.empty:
         return lambda seats, key: on_device(seats, key, 0)
     (axis,) = mesh.axis_names
-    by_lane, by_device = PartitionSpec(None, axis), PartitionSpec(axis)
     return jax.jit(
         jax.shard_map(
             lambda seats, key: on_device(seats, key, jax.lax.axis_index(axis)),
             mesh=mesh,
             in_specs=(PartitionSpec(), PartitionSpec()),
-            out_specs=(Tape(by_lane, by_lane, by_device), by_device),  # pyright: ignore
+            out_specs=(_tape_specs(axis), PartitionSpec(axis)),
             check_vma=False,
         )
+    )
+
+
+def sharded_sweep(sweep: Callable[[Tape, Any], _T], mesh: Mesh) -> Callable[[Tape, Any], _T]:
+    """Builds `(tape, params) -> rows` over the mesh that `sharded_traverse` was given.
+
+    Every device makes rows of its own tape by `sweep`, beside the others and in one program: one
+    for each device would be compiled for each. Arrays of the rows are [T, B, ...] and sharded as
+    the tape's; params go to all devices.
+    """
+
+    def on_device(tape: Tape, params: Any) -> _T:
+        return sweep(_without_devices(tape), params)
+
+    if mesh.empty:
+        return on_device
+    (axis,) = mesh.axis_names
+    everywhere = PartitionSpec()
+    program = jax.jit(
+        jax.shard_map(
+            on_device,
+            mesh=mesh,
+            in_specs=(_tape_specs(axis), everywhere),
+            out_specs=PartitionSpec(None, axis),
+            check_vma=False,
+        )
+    )
+    return lambda tape, params: program(
+        tape, jax.device_put(params, NamedSharding(mesh, everywhere))
     )
 
 
@@ -86,19 +115,30 @@ def own_quota(plan: Plan, num_devices: int, part: Part) -> int:
     return min(max(plan.quota - part.process * each, 0), each)
 
 
-def shards(tape: Tape, summary: Summary, mesh: Mesh) -> Iterator[tuple[Tape, Summary]]:
-    """Each device's tape and summary in turn, where they are, as `traverse` returned them.
+def shards(tree: _T, mesh: Mesh) -> Iterator[_T]:
+    """Each device's part of what it made, in turn and where it is.
 
-    `mesh` is the one that `sharded_traverse` was given.
+    `mesh` is the one that `sharded_traverse` was given. Scalars keep their axis of devices, see
+    `without_devices`: to index them here would take a program for each device.
     """
     if mesh.empty:
-        yield _without_devices(tape, summary)
+        yield tree
         return
-    for index in range(len(tape.length.addressable_shards)):
-        of_device = jax.tree.map(
-            lambda leaf, i=index: leaf.addressable_shards[i].data, (tape, summary)
-        )
-        yield _without_devices(*of_device)
+    leaves, structure = jax.tree.flatten(tree)
+    parts = [[shard.data for shard in leaf.addressable_shards] for leaf in leaves]
+    for of_device in zip(*parts, strict=True):
+        yield jax.tree.unflatten(structure, of_device)
+
+
+def without_devices(tape: Tape, summary: Summary) -> tuple[Tape, Summary]:
+    """One device's tape and summary as `traverse` returned them."""
+    return _without_devices(tape), summary._replace(
+        fallbacks=summary.fallbacks[0], overflows=summary.overflows[0]
+    )
+
+
+def _without_devices(tape: Tape) -> Tape:
+    return tape._replace(length=tape.length[0])
 
 
 def _with_devices(tape: Tape, summary: Summary) -> tuple[Tape, Summary]:
@@ -108,7 +148,6 @@ def _with_devices(tape: Tape, summary: Summary) -> tuple[Tape, Summary]:
     )
 
 
-def _without_devices(tape: Tape, summary: Summary) -> tuple[Tape, Summary]:
-    return tape._replace(length=tape.length[0]), summary._replace(
-        fallbacks=summary.fallbacks[0], overflows=summary.overflows[0]
-    )
+def _tape_specs(axis: str) -> Tape:
+    by_lane = PartitionSpec(None, axis)
+    return Tape(by_lane, by_lane, PartitionSpec(axis))  # pyright: ignore
