@@ -54,8 +54,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "utility mixed": {"utility.points": 0.5, "utility.win": 15.0},
     "policy gradient": _GRADIENT,
     "policy gradient, league": _GRADIENT | _LEAGUE,
-    "policy gradient, batches of 256": _GRADIENT
-    | {"learner.batch_size": 256, "gradient.steps": 600, "critic.steps": 480},
+    "policy gradient, batches of 1024": _GRADIENT
+    | {"learner.batch_size": 1024, "gradient.steps": 150, "critic.steps": 120},
     "policy gradient, entropy 0.05": _GRADIENT | {"gradient.entropy": 0.05},
     "policy gradient, utility win": _GRADIENT | {"utility.points": 0.0, "utility.win": 30.0},
 }
