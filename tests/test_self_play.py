@@ -154,9 +154,9 @@ def test_what_follows_the_games_compiles_once_for_all_devices(caplog):
     config = dataclasses.replace(CONFIG, solver="policy_gradient", game="kuhn", seed=5)
     _, _, steps = make(config, 4)
     state = steps.init()
-    batches = steps.play(state, 1)
+    batch = steps.play(state, 1, 0)
     with jax.log_compiles():
-        jax.block_until_ready(steps.remember(state, 1, batches))
+        jax.block_until_ready(steps.remember(state, 1, 0, batch))
     said = [record.getMessage() for record in caplog.records]
     compiled = [text.split()[4] for text in said if text.startswith("Finished XLA compilation of")]
     assert compiled and len(compiled) == len(set(compiled)), compiled
