@@ -1,8 +1,8 @@
 """`python -m benchmarks.tables`: the tables of README and RESULTS, from the stored results.
 
-A table stands on one of the pages between two comments with its name and is replaced as a whole, so that no figure is
-copied by hand. Of several records of one setting the newest counts, and none from another machine
-than the newest.
+A table stands on one of the pages between two comments with its name and is replaced as a whole,
+so that no figure is copied by hand. Of several records of one setting the newest counts, and none
+from another machine than the newest.
 """
 
 import dataclasses
@@ -63,7 +63,8 @@ def with_tables(pages: Sequence[str]) -> list[str]:
         place = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
         found = [index for index, page in enumerate(pages) for _ in place.findall(page)]
         if len(found) != 1:
-            raise UserError(f"{begin} is on the pages {len(found)} times; allowed: once, with {end}")
+            times = f"{len(found)} times"
+            raise UserError(f"{begin} is on the pages {times}; allowed: once, with {end}")
         table = f"{begin}\n{make()}\n{end}"
         pages[found[0]] = place.sub(lambda _, table=table: table, pages[found[0]])
     return pages
