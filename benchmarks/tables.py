@@ -85,7 +85,8 @@ def machine_of(record: Record) -> str:
     """The machine of a record in words."""
     kind = record["device_kind"]
     processor = record.get("processor") or "unknown processor"
-    return f"{record['cores']} cores of {processor}" if kind == "cpu" else kind
+    cores = "1 core" if record["cores"] == 1 else f"{record['cores']} cores"
+    return f"{cores} of {processor}" if kind == "cpu" else kind
 
 
 def network_of(record: Record) -> str:
