@@ -1,9 +1,12 @@
 """Agent files: the same play as the checkpoint, and one clear line for whatever is no such file."""
 
+import concurrent.futures
 import dataclasses
+import gc
 import json
 import pathlib
 import shutil
+import time
 import zipfile
 
 import jax
@@ -111,6 +114,44 @@ def test_what_does_not_fit_is_one_line(file, changed, words):
         load_checkpoint(str(file))
     for word in words:
         assert word in str(error.value)
+
+
+@pytest.fixture
+def collecting_garbage():
+    """The size of a collection as a setting, given back after the test."""
+    threshold = gc.get_threshold()
+    yield lambda allocations: gc.set_threshold(allocations, 1000, 1000)
+    gc.set_threshold(*threshold)
+
+
+class LetsOthersRun:
+    """Garbage that only the collector finds, and that gives the interpreter away when it goes."""
+
+    def __init__(self):
+        self.me = self
+
+    def __del__(self):
+        time.sleep(0.002)
+
+
+def test_threads_that_read_at_once_do_not_disturb_each_other(file, collecting_garbage):
+    is_over = concurrent.futures.Future()
+
+    def read():
+        while not is_over.done():
+            agent_file.read_metadata(file)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        other = pool.submit(read)
+        try:
+            for allocations in range(1, 300):  # one of them is in the middle of an array's head
+                gc.collect(0)
+                LetsOthersRun()
+                collecting_garbage(allocations)
+                agent_file.read_metadata(file)
+        finally:
+            is_over.set_result(None)
+        other.result()
 
 
 @pytest.mark.parametrize("keep", [0, 10, 1000, -1])

@@ -8,6 +8,7 @@ under its place in the tree.
 import dataclasses
 import json
 import pathlib
+import threading
 import zipfile
 from typing import Any
 
@@ -25,6 +26,9 @@ SHIPPED = pathlib.Path(__file__).parents[1] / "agents" / f"shipped{SUFFIX}"
 _MAX_BYTES = 2**28  # of all arrays as they are in memory
 _HEADER_BYTES = 1024  # of an array, at most
 _TEXTS = ("metadata", "config")
+# NumPy reads the head of an array with `ast.literal_eval`, which in Python 3.11 fails when another
+# thread does the same in the middle of it: python/cpython#106905.
+_READING = threading.Lock()
 
 
 def write(path: pathlib.Path, policy: Any, metadata: Metadata, config: str) -> None:
@@ -100,7 +104,7 @@ def _read(path: pathlib.Path, names: set[str]) -> dict[str, np.ndarray]:
             # The sizes the archive claims are checked by zipfile while it reads.
             if sum(entry.file_size for entry in archive.infolist()) > _MAX_BYTES:
                 raise ValueError(f"more than {_MAX_BYTES} bytes")
-        with np.load(path, allow_pickle=False) as file:
+        with _READING, np.load(path, allow_pickle=False) as file:
             extra = set(file.files) - names - set(_TEXTS)
             if names != {"metadata"} and extra:
                 raise ValueError(f"unknown array {shown(min(extra))}")

@@ -258,7 +258,7 @@ def both_seats(
             rules,
             Match(policies, min(width, deals), deals, _is_marked(rules)),
             mesh,
-            seat,
+            jnp.int32(seat),
             players,
             key,
             start,
@@ -274,17 +274,20 @@ def _is_marked(rules: Rules) -> Callable[[int, jax.Array], jax.Array]:
     return lambda head, action: action < rules.hand if head == CARD_PHASE else action > 0
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _play(
     rules: Rules,
     match: Match,
     mesh: Mesh | None,
-    seat: int,
+    seat: jax.Array,
     players: tuple[Player, Player],
     key: jax.Array,
     first: jax.Array,
 ) -> GameFigures:
-    """Plays all deals with the agent in `seat`; arrays as of `both_seats`."""
+    """Plays all deals with the agent in `seat`; arrays as of `both_seats`.
+
+    The seat is traced: two agents of one policy function are one program in both.
+    """
     game = lost_cities(rules)
     if mesh is None:
         played = play_match(game, match, players, key, first)
@@ -292,8 +295,9 @@ def _play(
         played = spread_match(game, match, mesh, players, key, first)
     final = played.final
     scores = jax.vmap(functools.partial(engine.scores, rules))(final)
+    heads = [(phase.player, phase.head) for phase in game.phases]
     card, draw = (
-        next(k for k in game.phases_of(seat) if game.phases[k].head == head)
+        jnp.array([heads.index((player, head)) for player in range(NUM_PLAYERS)])[seat]
         for head in (CARD_PHASE, DRAW_PHASE)
     )
     turns = final.turn.astype(jnp.int32)
