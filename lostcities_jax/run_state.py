@@ -98,11 +98,22 @@ class Saver:
 
 
 def resume(
-    config: Config, folder: pathlib.Path, solver: Solver, say: Callable[[str], None]
+    config: Config,
+    folder: pathlib.Path,
+    solver: Solver,
+    new: Callable[[], Any],
+    say: Callable[[str], None],
 ) -> tuple[Any, int]:
     """The state of a run's newest whole checkpoint and its iteration; without any, a new state.
 
     Newer ones that are damaged are renamed, so that the run can write them anew; `say` is told.
+
+    Args:
+      config: the run's.
+      folder: the run's, or that of the first of several processes.
+      solver: whose state it is.
+      new: makes the state before the first iteration.
+      say: takes a line for the log.
 
     Raises:
       UserError: where none is whole or all are gone, or the newest is of another game or network.
@@ -111,7 +122,7 @@ def resume(
     directory = folder / checkpoint.FOLDER
     if checkpoint.latest(directory) is None:
         _check_new(config, folder)
-        return solver.init(), 0
+        return new(), 0
     for path in reversed(checkpoint.resolve_all(directory)):
         try:
             state, iteration = restore(config, path, solver)

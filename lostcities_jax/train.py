@@ -17,6 +17,7 @@ from lostcities_jax.compile_clock import CompileClock
 from lostcities_jax.config import dump_config
 from lostcities_jax.devices import Machine, out_of_memory_named, select_machine
 from lostcities_jax.errors import run_command
+from lostcities_jax.head_start import new_state, with_pinned_start
 from lostcities_jax.rivals import keep_rival, with_pinned_rival
 from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.settings import Config
@@ -43,7 +44,7 @@ def main(argv: Sequence[str], watch: Sink | None = None) -> int:
         config = run_folder.reopen(arguments.run_dir)
         check_overrides(arguments, config)
     else:
-        config = with_pinned_rival(config)
+        config = with_pinned_start(with_pinned_rival(config))
     use_compile_cache()
     clock = CompileClock()
     machine = select_machine(config.devices, config.traversal.devices)
@@ -62,11 +63,12 @@ def main(argv: Sequence[str], watch: Sink | None = None) -> int:
         # Of several processes the first keeps the checkpoints of all.
         kept_in = folder if process == 0 else arguments.run_dir
         assert kept_in is not None
+        new = functools.partial(new_state, config, solver)
         with out_of_memory_named(run_state.MEMORY_SETTINGS):
             if arguments.resume:
-                state, done = run_state.resume(config, kept_in, solver, log.write)
+                state, done = run_state.resume(config, kept_in, solver, new, log.write)
             else:
-                state, done = solver.init(), 0
+                state, done = new(), 0
         processes.check_agreement("newest checkpoint", str(done))
         saver = at_exit.enter_context(run_state.Saver(config, kept_in, solver, log.write))
         sinks = [] if watch is None else [watch]

@@ -33,6 +33,41 @@ key_reuse.key_reuse_signatures[jax.lax.transpose_p] = key_reuse.KeyReuseSignatur
     key_reuse.Forward(0, 0)
 )
 
+# Files that take longest, first, so that no worker is left with one of them in the end.
+LONGEST = [
+    "notebooks",
+    "train",
+    "faults",
+    "processes",
+    "self_play",
+    "deep_cfr",
+    "branching",
+    "schedulers",
+    "adapters",
+    "engine",
+    "search",
+    "rating",
+    "traversal_records",
+    "revisions",
+    "stopping",
+    "traversal",
+    "bots",
+    "benchmarks",
+    "solvers",
+    "compile_cache",
+    "evolution",
+    "server",
+    "population",
+    "networks",
+    "play_page",
+    "tabular",
+]
+
+
+def pytest_collection_modifyitems(items):
+    places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
 
 def _random_game(rules: Rules, seed: int) -> Game:
     """A game broken off after a random number of random actions, before its end."""

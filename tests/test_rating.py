@@ -308,8 +308,8 @@ def test_more_agents_of_the_same_functions_are_not_compiled_again():
     functions = policy_of("first"), policy_of("second")
     agents = [Agent(name, functions[name in "bdf"], (1.0, 1.0)) for name in "cbafde"]
     list(play_round_robin(MINI, agents, 20, 8, 0, greedy=True))
-    # Three pairs of functions in two seats, with four decisions in each program.
-    assert len(traces) == 3 * 2 * 4
+    # One program for agents of one function, else one for each seat; with four decisions each.
+    assert len(traces) == (1 + 1 + 2) * 4
 
 
 def test_games_of_one_draw_of_iterates_are_one_cluster():

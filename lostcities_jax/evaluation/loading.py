@@ -36,7 +36,7 @@ def load_agents(
       UserError: for a name that is neither, a damaged or foreign checkpoint, or checkpoints
         of other games or rules.
     """
-    found = {name: _metadata(name) for name in names if name not in BOTS}
+    found = {name: load_metadata(name) for name in names if name not in BOTS}
     for name, metadata in found.items():
         if metadata.game != "lost_cities":
             raise UserError(
@@ -98,7 +98,7 @@ def load_game(name: str) -> Game:
     Raises:
       UserError: for no checkpoint, or a damaged one.
     """
-    metadata = _metadata(name)
+    metadata = load_metadata(name)
     return make_game(metadata.game, metadata.rules)
 
 
@@ -135,7 +135,7 @@ def load_checkpoint(name: str) -> tuple[checkpoint.Metadata, dict[str, Any]]:
     Raises:
       UserError: for neither, or a damaged one.
     """
-    metadata = _metadata(name)
+    metadata = load_metadata(name)
     return metadata, _policy(name, metadata)
 
 
@@ -158,7 +158,12 @@ def _network(metadata: checkpoint.Metadata) -> Network:
     return make_network(game, **dataclasses.asdict(settings))
 
 
-def _metadata(name: str) -> checkpoint.Metadata:
+def load_metadata(name: str) -> checkpoint.Metadata:
+    """Metadata of a checkpoint or agent file.
+
+    Raises:
+      UserError: for neither, or a damaged one.
+    """
     _check_exists(name)
     path = _path(name)
     if path.suffix == agent_file.SUFFIX:

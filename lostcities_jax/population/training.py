@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 
 from lostcities_jax.assembly import assemble
 from lostcities_jax.devices import memory_limit_bytes, one_process, select_devices
-from lostcities_jax.errors import UserError
+from lostcities_jax.errors import UserError, shown
 from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.population.flight import RATE, RETRIES, Batch, Crew, Outcome, Run, fly, turn_of
 from lostcities_jax.population.lanes import make_lanes
@@ -76,6 +76,11 @@ def _check(variants: Sequence[Config], limit: int | None) -> None:
         raise UserError(f"limit is {limit}; allowed: 1 to {len(variants)}, the number of lanes")
     for variant in variants:
         check_settings(variant, make_game(variant.game, variant.rules))
+        if variant.gradient.start_from:
+            raise UserError(
+                f"gradient.start_from is {shown(variant.gradient.start_from)}; "
+                f"allowed in a population: none"
+            )
         if not plays_itself(variant):
             raise UserError(
                 "learner.accumulation is reservoir; allowed in a population: bootstrap, or "

@@ -42,6 +42,11 @@ def check_settings(config: Config, game: Game) -> None:
             f"rival.agent is {shown(config.rival.agent)}; allowed with solver policy_gradient or "
             f"learner.accumulation bootstrap"
         )
+    if config.gradient.start_from and config.solver != "policy_gradient":
+        raise UserError(
+            f"gradient.start_from is {shown(config.gradient.start_from)}; "
+            f"allowed with solver policy_gradient alone"
+        )
     if config.rival.agent and sizes.opponent != "current":
         raise UserError(
             f"rival.agent is {shown(config.rival.agent)} and traversal.opponent "
