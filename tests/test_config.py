@@ -74,7 +74,7 @@ def test_a_setting_that_is_gone_is_read_where_it_changes_nothing(tmp_path):
 def test_the_settings_of_the_shipped_agent_can_be_trained_with(tmp_path):
     with np.load(SHIPPED) as file:
         text = str(file["config"])
-    assert load(tmp_path, text).solver == "deep_cfr"
+    assert load(tmp_path, text).solver == "policy_gradient"
 
 
 def test_exponents_are_numbers_as_yaml_1_2_has_them(tmp_path):
