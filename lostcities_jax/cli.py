@@ -390,11 +390,8 @@ def check_overrides(arguments: TrainArguments, run_config: Config) -> None:
     for key in arguments.overrides:
         asked, own = config_value(arguments.config, key), config_value(run_config, key)
         # An agent may be asked for by its run; this run has the checkpoint that it was then.
-        is_same_agent = (
-            key in ("rival.agent", "gradient.start_from")
-            and asked
-            and pathlib.Path(asked) in pathlib.Path(own).parents
-        )
+        is_agent = asked and key in ("rival.agent", "gradient.start_from")
+        is_same_agent = is_agent and pathlib.Path(asked) in pathlib.Path(own).parents
         if asked != own and not is_same_agent:
             raise UserError(
                 f"{key} is {shown(asked)}, but the run in {arguments.run_dir} has {shown(own)}; "
