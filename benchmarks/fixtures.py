@@ -81,7 +81,7 @@ def choosing_params(network: Network, seed: int) -> Any:
             return leaf
         return jnp.asarray(0.05 * random.standard_normal(leaf.shape), leaf.dtype)
 
-    return jax.tree.map(fill, jax.jit(network.init)(jax.random.key(seed)))
+    return jax.tree.map(fill, network.init(jax.random.key(seed)))
 
 
 def row_flops(game: Game, network: Network, params: Any) -> float:

@@ -1,10 +1,10 @@
 """Where the policy of a new run begins: at random, or with what an agent has learned."""
 
-import dataclasses
 from typing import Any
 
 from lostcities_jax import checkpoint
 from lostcities_jax.bots import BOTS
+from lostcities_jax.config import with_values
 from lostcities_jax.errors import UserError, shown
 from lostcities_jax.evaluation.loading import load_checkpoint, load_metadata, pinned
 from lostcities_jax.settings import Config
@@ -27,9 +27,7 @@ def with_pinned_start(config: Config) -> Config:
         )
     name = pinned(name)
     _check(name, load_metadata(name), config)
-    return dataclasses.replace(
-        config, gradient=dataclasses.replace(config.gradient, start_from=name)
-    )
+    return with_values(config, {"gradient.start_from": name})
 
 
 def new_state(config: Config, solver: Solver) -> Any:
@@ -41,13 +39,14 @@ def new_state(config: Config, solver: Solver) -> Any:
     Raises:
       UserError: for a start that has gone meanwhile, is damaged, or is none for this run.
     """
-    state, name = solver.init(), config.gradient.start_from
+    name = config.gradient.start_from
     if not name:
-        return state
+        return solver.init()
     metadata, start = load_checkpoint(name)
     _check(name, metadata, config)
-    policy, training = solver.split(state)
     network = start["policy"] if "policy" in start else start["strategy"]
+    # Nobody keeps the new state, whose memories `join` makes again.
+    policy, training = solver.split(solver.init())
     return solver.join(policy | {"policy": network}, training)
 
 

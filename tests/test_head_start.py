@@ -105,10 +105,7 @@ def test_a_run_ended_before_its_first_checkpoint_starts_the_same_again(params, c
         (["--gradient.start-from", "nobody"], "'nobody'"),
         (["--gradient.start-from", "a", "--network.hidden", "8"], "network.hidden is 4 there but"),
         (["--gradient.start-from", "a", "--rules.colors", "3"], "rules.colors is 2 there but 3"),
-        (
-            ["--gradient.start-from", "a", "--game", "kuhn"],
-            "an agent for lost_cities",
-        ),
+        (["--gradient.start-from", "a", "--game", "kuhn"], "an agent for lost_cities"),
         (["--gradient.start-from", "a", "--solver", "deep_cfr"], "policy_gradient alone"),
     ],
 )

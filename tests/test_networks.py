@@ -68,7 +68,7 @@ def test_outputs_are_one_row_per_action_and_uniform_before_training(
 ):
     rules = RULE_SETS[name]
     network, apply = network_of(rules, kind)
-    untrained = jax.jit(network.init)(jax.random.key(1))
+    untrained = network.init(jax.random.key(1))
     for phase in PHASES:
         games = games_in(random_game, rules, phase)
         packed = movers_views(games, packed_view)

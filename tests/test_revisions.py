@@ -39,7 +39,7 @@ CONFIG = Config(rules=MINI, network=NetworkConfig(kind="mlp", hidden=2, layers=1
 def policies():
     """Policies of different parameters: card outputs of one bias each."""
     network = make_network(lost_cities(MINI), **dataclasses.asdict(CONFIG.network))
-    params = jax.device_get(jax.jit(network.init)(jax.random.key(0)))
+    params = jax.device_get(network.init(jax.random.key(0)))
 
     def biased(action):
         bias = np.zeros_like(params["card_head"]["bias"])

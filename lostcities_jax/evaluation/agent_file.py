@@ -26,8 +26,8 @@ SHIPPED = pathlib.Path(__file__).parents[1] / "agents" / f"shipped{SUFFIX}"
 _MAX_BYTES = 2**28  # of all arrays as they are in memory
 _HEADER_BYTES = 1024  # of an array, at most
 _TEXTS = ("metadata", "config")
-# NumPy reads the head of an array with `ast.literal_eval`, which in Python 3.11 fails when another
-# thread does the same in the middle of it: python/cpython#106905.
+# NumPy reads the head of an array with `ast.literal_eval`, which before Python 3.11.8 fails when
+# another thread does the same in the middle of it: python/cpython#106905.
 _READING = threading.Lock()
 
 
