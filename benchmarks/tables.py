@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks import harness
+from benchmarks.ablation import OPPONENTS
 from benchmarks.harness import parse_flags
 from lostcities_jax.errors import UserError, run_command
 from lostcities_jax.settings import checked
@@ -171,14 +172,11 @@ def _pieces() -> str:
 def _ablation() -> str:
     """One row for each variant, with the figures of its seeds beside each other."""
     records = stored("ablation")
-    opponents = sorted(
-        {key.split(",")[0] for one in records for key in one["figures"] if "," in key}
-    )
-    lines = [["variant", "iterations", *(f"{name}: win %, points" for name in opponents)]]
+    lines = [["variant", "iterations", *(f"{name}: win %, points" for name in OPPONENTS)]]
     for variant in dict.fromkeys(one["settings"]["variant"] for one in records):
         figures = [one["figures"] for one in records if one["settings"]["variant"] == variant]
         line = [variant, " / ".join(f"{one['iterations']:.0f}" for one in figures)]
-        for name in opponents:
+        for name in OPPONENTS:
             wins = " / ".join(f"{one[f'{name}, win %']:.1f}" for one in figures)
             points = " / ".join(f"{one[f'{name}, points']:+.1f}" for one in figures)
             line.append(f"{wins}, {points}")

@@ -1,9 +1,8 @@
 """Rule-based players: yardsticks, and the first opponents of a learner.
 
-A bot is data: every bot runs the same program, and `BotParams` says how it plays. The
-program estimates in points what each card is worth to both players and takes the action
-that loses least: a play loses the cards it skips, a discard what the card was worth to
-oneself and what it gives away. Bots read the info state alone, so they cannot peek.
+A bot is data: `BotParams` says which of two programs plays and with which numbers. A program
+scores every action, and the bot takes the best. Bots read the info state alone, so they
+cannot peek.
 """
 
 import functools
@@ -14,110 +13,55 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lostcities_jax.cards import face_values
-from lostcities_jax.features import column_counts, hand_counts, open_faces, pile_counts
-from lostcities_jax.info_state import InfoState, pile_tops, unpack
-from lostcities_jax.rules import CARD_PHASE, NUM_PLAYERS, Rules
+from lostcities_jax import expert, heuristic
+from lostcities_jax.expert import ExpertParams
+from lostcities_jax.features import hand_counts, open_faces, top_faces
+from lostcities_jax.heuristic import HeuristicParams
+from lostcities_jax.info_state import InfoState, unpack
+from lostcities_jax.rules import CARD_PHASE, Rules
 
-_IMPOSSIBLE = -1e6  # below the score of any action
+_IMPOSSIBLE = -1e9  # below the score of any action
 
 
 class BotParams(NamedTuple):
     """How a bot plays: NumPy scalars, or arrays of equal shape under `jax.vmap`.
 
-    Worth is measured in *cards*, the points of an average number card (6 in classic), so
-    that one bot suits every rule set. The *surplus* of a colour is what its expedition is
-    expected to score in the end, before wagers multiply it.
-
     Attributes:
+      judgement: the numbers of its program; their type says which.
       uniform: share of uniformly random legal actions. float32[].
       never_plays: whether it always discards slot 0 and draws from the deck. bool[].
-      hope: share of its fair part of the unseen cards it expects to draw. float32[].
-      pile_hope: chance it sees in getting the top card of a pile. float32[].
-      open_margin: surplus asked for to open an expedition, in cards. float32[].
-      open_crowding: more surplus asked for per expedition already open. float32[].
-      open_weight: score of opening per card of surplus over what is asked for. float32[].
-      wager_margin: surplus asked for to play a wager, in cards. float32[].
-      wager_weight: score of a wager per card of surplus over that. float32[].
-      play_bias: score of any play. float32[].
-      play_hurry: more score for plays when turns run out, in cards. float32[].
-      gap_cost: cost of what a play skips, per card. float32[].
-      keep: cost of discarding what is of use to oneself, per card. float32[].
-      deny: cost of discarding what is of use to the other player, per card. float32[].
-      deny_unopened: chance that the other player opens another expedition. float32[].
-      cover: score of burying such cards on a pile, less own ones, per card. float32[].
-      interest_width: cards of surplus between no use for a colour and full use. float32[].
-      take: score of drawing from a pile what is of use to oneself, per card. float32[].
-      take_deny: score of drawing what is of use to the other player, per card. float32[].
-      deck_worth: score of a draw from the deck. float32[].
-      stall: score of one more turn near the end, by a draw from a pile. float32[].
     """
 
-    uniform: np.float32 | jax.Array
-    never_plays: np.bool_ | jax.Array
-    hope: np.float32 | jax.Array
-    pile_hope: np.float32 | jax.Array
-    open_margin: np.float32 | jax.Array
-    open_crowding: np.float32 | jax.Array
-    open_weight: np.float32 | jax.Array
-    wager_margin: np.float32 | jax.Array
-    wager_weight: np.float32 | jax.Array
-    play_bias: np.float32 | jax.Array
-    play_hurry: np.float32 | jax.Array
-    gap_cost: np.float32 | jax.Array
-    keep: np.float32 | jax.Array
-    deny: np.float32 | jax.Array
-    deny_unopened: np.float32 | jax.Array
-    cover: np.float32 | jax.Array
-    interest_width: np.float32 | jax.Array
-    take: np.float32 | jax.Array
-    take_deny: np.float32 | jax.Array
-    deck_worth: np.float32 | jax.Array
-    stall: np.float32 | jax.Array
+    judgement: HeuristicParams | ExpertParams
+    uniform: np.float32 | jax.Array = np.float32(0)
+    never_plays: np.bool_ | jax.Array = np.bool_(False)
 
 
-# Plain: the rules of thumb most players start from: open what is likely to pay, the more strictly
-# the more expeditions are open, and play the lowest card that fits as soon as it does.
-# Expert: what evolution strategies found on classic games against relatives of itself.
-_NUMBERS = {  # plain, expert
-    "hope": (0.4, 0.54),
-    "pile_hope": (0, 0.51),
-    "open_margin": (0, 0.23),
-    "open_crowding": (1, 0.44),
-    "open_weight": (1, 0.79),
-    "wager_margin": (0, -0.51),
-    "wager_weight": (1, 0.2),
-    "play_bias": (0.5, 0.13),
-    "play_hurry": (0, 1.74),
-    "gap_cost": (0.1, 0.62),
-    "keep": (1, 1.13),
-    "deny": (1, 1.28),
-    "deny_unopened": (0.5, 0.54),
-    "cover": (0, 0.58),
-    "interest_width": (4, 4.11),
-    "take": (1, 1.31),
-    "take_deny": (0.5, 0.26),
-    "deck_worth": (0.5, 0.61),
-    "stall": (0, 0.85),
-}
-
-
-def _bot(column: int) -> BotParams:
-    numbers = {name: np.float32(row[column]) for name, row in _NUMBERS.items()}
-    return BotParams(uniform=np.float32(0), never_plays=np.bool_(False), **numbers)
-
-
-_BALANCED = _bot(0)
+_BALANCED = HeuristicParams()
 BOTS: dict[str, BotParams] = {
-    "random": _BALANCED._replace(uniform=np.float32(1)),
-    "discard-only": _BALANCED._replace(never_plays=np.bool_(True)),
-    "cautious": _BALANCED._replace(open_margin=np.float32(0.5), wager_margin=np.float32(0.5)),
-    "balanced": _BALANCED,
-    "aggressive": _BALANCED._replace(
-        open_margin=np.float32(-0.5), open_crowding=np.float32(0.75), wager_margin=np.float32(-0.5)
+    "random": BotParams(_BALANCED, uniform=np.float32(1)),
+    "discard-only": BotParams(_BALANCED, never_plays=np.bool_(True)),
+    "cautious": BotParams(
+        HeuristicParams(
+            open_sum=np.float32(0.62),
+            open_cards=np.float32(0.5),
+            wager_sum=np.float32(1.35),
+            wager_cards=np.float32(0.45),
+            last_opening=np.float32(0.3),
+        )
     ),
-    "noisy": _BALANCED._replace(uniform=np.float32(0.15)),
-    "expert": _bot(1),
+    "balanced": BotParams(_BALANCED),
+    "aggressive": BotParams(
+        HeuristicParams(
+            open_sum=np.float32(0.42),
+            open_cards=np.float32(0.3),
+            wager_sum=np.float32(1),
+            wager_cards=np.float32(0.25),
+            last_opening=np.float32(0.12),
+        )
+    ),
+    "noisy": BotParams(_BALANCED, uniform=np.float32(0.15)),
+    "expert": BotParams(ExpertParams()),
 }
 
 
@@ -135,12 +79,11 @@ def bot_policy(
       legal: legal actions of the phase. bool[2H] or bool[1 + C].
       phase: CARD_PHASE or DRAW_PHASE, static.
     """
-    outlook = _outlook(rules, params, info)
     if phase == CARD_PHASE:
-        chosen = _choose_card(rules, params, info, outlook)
+        chosen = _best_card(rules, params.judgement, info)
         first_resort = rules.hand
     else:
-        chosen = _choose_draw(rules, params, info, outlook)
+        chosen = _best_draw(rules, params.judgement, info)
         first_resort = 0
     without_play = jnp.arange(legal.shape[-1]) == first_resort
     chosen = jnp.where(params.never_plays, without_play, chosen) & legal
@@ -148,238 +91,54 @@ def bot_policy(
     return (1 - uniform) * chosen + uniform * legal / jnp.maximum(legal.sum(), 1)
 
 
-class _Side(NamedTuple):
-    """The expeditions of one player.
-
-    Attributes:
-      counts: copies of each face played. float32[C, R + 1].
-      started: whether any card has been played. bool[C, 1].
-      can_play: faces that may still be played. bool[C, R + 1].
-      factor: what each point counts, 1 + wagers. float32[C, 1].
-    """
-
-    counts: jax.Array
-    started: jax.Array
-    can_play: jax.Array
-    factor: jax.Array
-
-
-class _Outlook(NamedTuple):
-    """What a bot makes of its info state, by card type; worth in cards.
-
-    Attributes:
-      hand: copies in hand. float32[C, R + 1].
-      own: the own expeditions.
-      usable: copies in hand there are turns to play. float32[C, R + 1].
-      to_come: copies expected to be played, from hand or drawn. float32[C, R + 1].
-      surplus: expected final score of each expedition before wagers. float32[C, 1].
-      own_worth: what a copy adds to the own expedition. float32[C, R + 1].
-      other_use: what a copy is expected to bring the other player. float32[C, R + 1].
-      tops: whether the card lies on top of its pile. bool[C, R + 1].
-      hurry: how far turns fall short of playing the hand, 0 to 1. float32[].
-    """
-
-    hand: jax.Array
-    own: _Side
-    usable: jax.Array
-    to_come: jax.Array
-    surplus: jax.Array
-    own_worth: jax.Array
-    other_use: jax.Array
-    tops: jax.Array
-    hurry: jax.Array
-
-
-def _outlook(rules: Rules, params: BotParams, info: InfoState) -> _Outlook:
-    hand = hand_counts(rules, info.hand).astype(jnp.float32)
-    own, other = _side(rules, info.own_expeditions), _side(rules, info.other_expeditions)
-    tops = pile_tops(info)[:, None] == jnp.arange(rules.faces, dtype=jnp.uint8)[None]
-    unseen = _unseen(rules, info, hand + own.counts + other.counts)
-    deck_left = info.deck_left.astype(jnp.float32)
-    turns = jnp.ceil(deck_left / NUM_PLAYERS)
-    busy = (hand * own.can_play * own.started)[:, 1:].sum()
-
-    usable = _usable(hand, own, turns, jnp.maximum(turns - busy, 0))
-    share = params.hope * deck_left / NUM_PLAYERS / jnp.maximum(unseen.sum(), 1)
-    drawn = jnp.minimum(share * unseen + params.pile_hope * tops, 1)
-    to_come = usable + own.can_play * drawn
-    bonus_chance = _bonus_chance(rules, own, to_come)
-    points = ((own.counts + to_come) * _values(rules)).sum(-1, keepdims=True)
-    surplus = points + (rules.penalty + rules.bonus * bonus_chance) / _points_per_card(rules)
-    return _Outlook(
-        hand=hand,
-        own=own,
-        usable=usable,
-        to_come=to_come,
-        surplus=surplus,
-        own_worth=_own_worth(rules, params, own, surplus, bonus_chance),
-        other_use=_other_use(rules, params, other, deck_left),
-        tops=tops,
-        hurry=jnp.clip((busy - turns + 2) / 2, 0, 1),
-    )
-
-
-def _side(rules: Rules, columns: jax.Array) -> _Side:
-    counts = column_counts(rules, columns).astype(jnp.float32)
-    return _Side(
-        counts=counts,
-        started=columns[:, None] > 0,
-        can_play=open_faces(rules, columns),
-        factor=1 + counts[:, :1],
-    )
-
-
-def _usable(hand: jax.Array, own: _Side, turns: jax.Array, spare_turns: jax.Array) -> jax.Array:
-    """Copies in hand there are turns to play, the highest first; float32[C, R + 1].
-
-    Expeditions under way share all turns; each of the others could have the spare ones.
-    """
-    playable = hand * own.can_play
-    ahead_of_started = _above((playable * own.started).sum(0))
-    in_time = jnp.where(own.started, ahead_of_started < turns, _above(playable) < spare_turns)
-    return playable * in_time
-
-
-def _bonus_chance(rules: Rules, own: _Side, to_come: jax.Array) -> jax.Array:
-    """Chance that an expedition grows to the bonus; float32[C, 1]."""
-    length = (own.counts + to_come).sum(-1, keepdims=True)
-    return jnp.clip((length - rules.bonus_cards + 2) / 2, 0, 1)
-
-
-def _own_worth(
-    rules: Rules,
-    params: BotParams,
-    own: _Side,
-    surplus: jax.Array,
-    bonus_chance: jax.Array,
+def _best_card(
+    rules: Rules, judgement: HeuristicParams | ExpertParams, info: InfoState
 ) -> jax.Array:
-    """What a copy adds to the own expedition; float32[C, R + 1]."""
-    bonus_per_card = rules.bonus / rules.bonus_cards / _points_per_card(rules)
-    number = own.factor * _values(rules) + bonus_chance * bonus_per_card
-    wager = jnp.maximum(surplus - params.wager_margin, 0)
-    return jnp.where(_is_wager(rules), wager, number) * own.can_play
-
-
-def _other_use(rules: Rules, params: BotParams, other: _Side, deck_left: jax.Array) -> jax.Array:
-    """What a copy is expected to bring the other player; float32[C, R + 1]."""
-    chance = params.deny_unopened * deck_left / rules.deck_after_deal
-    worth = other.factor * np.where(_is_wager(rules), np.float32(1), _values(rules))
-    return jnp.where(other.started, 1.0, chance) * worth * other.can_play
-
-
-def _interest(params: BotParams, outlook: _Outlook, more: jax.Array | np.ndarray) -> jax.Array:
-    """Chance of playing in a colour if its surplus rose by `more`; float32[C, R + 1]."""
-    over = outlook.surplus - _asked(params, outlook) + more
-    unopened = jnp.clip(0.5 + over / params.interest_width, 0, 1)
-    return jnp.where(outlook.own.started, 1.0, unopened)
-
-
-def _asked(params: BotParams, outlook: _Outlook) -> jax.Array:
-    """Surplus asked for to open an expedition; float32[]."""
-    return params.open_margin + params.open_crowding * outlook.own.started.sum()
-
-
-def _choose_card(rules: Rules, params: BotParams, info: InfoState, outlook: _Outlook) -> jax.Array:
-    """The card action of the highest score; bool[2H]."""
-    held = outlook.hand > 0
-    scores = jnp.stack(
-        [
-            jnp.where(
-                held & outlook.own.can_play, _play_scores(rules, params, outlook), _IMPOSSIBLE
-            ),
-            jnp.where(held, _discard_scores(rules, params, outlook), _IMPOSSIBLE),
-        ]
-    )
-    best = jnp.argmax(scores.reshape(-1)).astype(jnp.int32)
+    """The card action of the highest score, of equal ones the last card type; bool[2H]."""
+    held = hand_counts(rules, info.hand) > 0
+    possible = jnp.stack([held & open_faces(rules, info.own_expeditions), held])
+    if isinstance(judgement, HeuristicParams):
+        scores = heuristic.card_scores(rules, judgement, info)
+    else:
+        scores = expert.card_scores(rules, judgement, info)
+    best = _last_best(jnp.where(possible, scores, _IMPOSSIBLE).reshape(-1))
     types = rules.colors * rules.faces
     slots = info.hand == (best % types).astype(jnp.uint8)
     first = slots & ~jnp.concatenate([jnp.zeros((1,), bool), slots[:-1]])
     return jnp.concatenate([first & (best < types), first & (best >= types)])
 
 
-def _play_scores(rules: Rules, params: BotParams, outlook: _Outlook) -> jax.Array:
-    """Scores of playing a copy of each card type; float32[C, R + 1]."""
-    opening = params.open_weight * (outlook.surplus - _asked(params, outlook))
-    wager = params.wager_weight * (outlook.surplus - params.wager_margin)
-    skipped = _below(outlook.own_worth * outlook.to_come)
-    return (
-        params.play_bias
-        + params.play_hurry * outlook.hurry * (outlook.usable > 0)
-        + jnp.where(outlook.own.started, 0, opening)
-        + jnp.where(_is_wager(rules), wager, 0)
-        - params.gap_cost * skipped
-    )
-
-
-def _discard_scores(rules: Rules, params: BotParams, outlook: _Outlook) -> jax.Array:
-    """Scores of discarding a copy of each card type; float32[C, R + 1]."""
-    interest = _interest(params, outlook, jnp.float32(0))
-    own_use = outlook.own_worth * outlook.usable * interest
-    would_take = outlook.own_worth * _interest(params, outlook, _values(rules))
-    burying = params.deny * outlook.other_use - params.take * would_take
-    buried = (burying * outlook.tops).sum(-1, keepdims=True)
-    return params.cover * buried - params.keep * own_use - params.deny * outlook.other_use
-
-
-def _choose_draw(rules: Rules, params: BotParams, info: InfoState, outlook: _Outlook) -> jax.Array:
-    """The draw action of the highest score; bool[1 + C].
+def _best_draw(
+    rules: Rules, judgement: HeuristicParams | ExpertParams, info: InfoState
+) -> jax.Array:
+    """The draw action of the highest score, of equal ones the deck or the last pile; bool[1 + C].
 
     Draws from piles do not bring the end nearer, so none is made once the turns left are
     only enough to use up the deck: two bots always finish their game.
     """
-    would_take = outlook.own_worth * _interest(params, outlook, _values(rules))
-    use = params.take * would_take + params.take_deny * outlook.other_use
-    # Whoever draws from a pile hands on the last turn: with an even deck it comes back.
-    is_even = info.deck_left % 2 == 0
-    one_more_turn = jnp.where(is_even, outlook.hurry, -1.0 * (info.deck_left <= rules.hand))
-    pile = (use * outlook.tops).sum(-1) + params.stall * one_more_turn
-
+    if isinstance(judgement, HeuristicParams):
+        deck, cards = heuristic.draw_scores(rules, judgement, info)
+    else:
+        deck, cards = expert.draw_scores(rules, judgement, info)
+    piles = jnp.where(top_faces(rules, info), cards, _IMPOSSIBLE).max(-1)
     spare_turns = rules.max_turns - info.turn.astype(jnp.int32) - info.deck_left
     not_barred = jnp.arange(rules.colors, dtype=jnp.uint8) != info.barred
-    allowed = outlook.tops.any(-1) & not_barred & (spare_turns > 0)
-    scores = jnp.append(params.deck_worth, jnp.where(allowed, pile, _IMPOSSIBLE))
-    return jnp.arange(rules.num_draw_actions) == jnp.argmax(scores)
+    piles = jnp.where(not_barred & (spare_turns > 0), piles, _IMPOSSIBLE)
+    pile = _last_best(piles)
+    action = jnp.where(piles[pile] > deck, 1 + pile, 0)
+    return jnp.arange(rules.num_draw_actions) == action
 
 
-def _unseen(rules: Rules, info: InfoState, seen: jax.Array) -> jax.Array:
-    """Copies in the deck or unknown in the other hand; float32[C, R + 1]."""
-    copies = np.array([rules.wagers] + [1] * rules.ranks, np.float32)
-    known = pile_counts(rules, info.piles) + column_counts(rules, info.other_known)
-    return jnp.asarray(copies[None]) - seen - known
-
-
-def _points_per_card(rules: Rules) -> float:
-    """Points of an average number card."""
-    return float(face_values(rules)[1:].mean())
-
-
-def _values(rules: Rules) -> np.ndarray:
-    """Worth of each face in cards, wagers 0; float32[1, R + 1]."""
-    return (face_values(rules) / _points_per_card(rules)).astype(np.float32)[None]
-
-
-def _is_wager(rules: Rules) -> np.ndarray:
-    """Marks the face of the wagers; bool[1, R + 1]."""
-    return np.arange(rules.faces)[None] == 0
-
-
-def _above(amounts: jax.Array) -> jax.Array:
-    """Sum over all higher faces, for each face; float32[..., R + 1]."""
-    faces = amounts.shape[-1]
-    return amounts @ np.tril(np.ones((faces, faces), np.float32), -1)
-
-
-def _below(amounts: jax.Array) -> jax.Array:
-    """Sum over all lower faces, for each face; float32[..., R + 1]."""
-    faces = amounts.shape[-1]
-    return amounts @ np.triu(np.ones((faces, faces), np.float32), 1)
+def _last_best(scores: jax.Array) -> jax.Array:
+    """Index of the highest score, of equal ones the last; int32[]."""
+    return scores.size - 1 - jnp.argmax(scores[::-1]).astype(jnp.int32)
 
 
 @functools.cache
 def batched_bot_policy(rules: Rules) -> Callable[..., jax.Array]:
     """`(params, packed info uint8[B, I], legal bool[B, A], head) -> probabilities [B, A]`.
 
-    Cached, so that all bots of a rule set share compiled programs.
+    Cached, so that all bots of a rule set and a program share compiled programs.
     """
 
     def policy(params: BotParams, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:

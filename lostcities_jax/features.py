@@ -39,8 +39,7 @@ def encode(rules: Rules, info: InfoState) -> Features:
     hand = hand_counts(rules, info.hand)
     own, other = info.own_expeditions, info.other_expeditions
     open_to_own, open_to_other = open_faces(rules, own), open_faces(rules, other)
-    tops = pile_tops(info)
-    is_top = tops[..., None] == along_last(np.arange(rules.faces, dtype=np.uint8), tops.ndim + 1)
+    is_top = top_faces(rules, info)
     # A face has `wagers` copies or one; dividing keeps every count within 0..1.
     copies = along_last(np.array([max(rules.wagers, 1)] + [1] * rules.ranks, np.float32), hand.ndim)
     cards = [
@@ -77,6 +76,12 @@ def pile_counts(rules: Rules, piles: jax.Array) -> jax.Array:
     """Copies of each face in each pile; int32[..., C, R + 1]."""
     faces = np.arange(rules.faces, dtype=np.uint8)
     return (piles[..., None] == along_last(faces, piles.ndim + 1)).sum(-2, dtype=jnp.int32)
+
+
+def top_faces(rules: Rules, info: InfoState) -> jax.Array:
+    """Marks the card on top of each pile; bool[..., C, R + 1]."""
+    tops = pile_tops(info)
+    return tops[..., None] == along_last(np.arange(rules.faces, dtype=np.uint8), tops.ndim + 1)
 
 
 def open_faces(rules: Rules, columns: jax.Array) -> jax.Array:

@@ -82,7 +82,7 @@ class TraversalConfig:
     max_nodes: CountOrZero = 0
     cut_value: Literal["score", "rollouts"] = "score"
     rollouts: Count = 4
-    rollout_policy: Opponent = "balanced"
+    rollout_policy: Opponent = "expert"
     stack_levels: Annotated[int, Field(ge=0, le=255)] = 0
     tape_cycles: CountOrZero = 0
 

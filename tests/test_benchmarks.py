@@ -267,7 +267,8 @@ def results(monkeypatch, tmp_path):
     write("learner", [{"settings": settings(1) | {"batch": 8}, "rate": 3.0}])
     row = {"settings": {"network": "512x3", "scheduler": "lockstep"}, "rate": 5.0}
     write("schedulers", [row | {"realised_batch": 7.0, "ratio": 0.5}])
-    figures = {"iterations": 9.0, "games": 5.0, "expert, win %": 51.25, "expert, points": -2.0}
+    figures = {"iterations": 9.0, "games": 5.0, "discard-only, win %": 99.0}
+    figures |= {"discard-only, points": 8.0, "expert, win %": 51.25, "expert, points": -2.0}
     trained = [{"variant": "default", "seed": seed, "seeds": (1, 2)} for seed in (1, 2)]
     write("ablation", [{"settings": one, "rate": 1.0, "figures": figures} for one in trained])
     return tmp_path
@@ -281,7 +282,7 @@ def test_the_tables_hold_the_newest_records_of_the_newest_machine(results):
     )
     once, other = tables.with_tables([text, "another page"])
     assert "| 64 | **2,000 (0.50)** |" in once and "| 128 | 1,500 (0.38) |" in once
-    assert "| default | 9 / 9 | 51.2 / 51.2, -2.0 / -2.0 |" in once
+    assert "| default | 9 / 9 | 99.0 / 99.0, +8.0 / +8.0 | 51.2 / 51.2, -2.0 / -2.0 |" in once
     assert "Other" not in once and "2 cores of Chip" in once and "old" not in once
     assert once.count("before") == once.count("after") == len(tables.TABLES)
     assert other == "another page"

@@ -24,9 +24,24 @@ RULE_SETS = {
     "hand 1": Rules(colors=3, hand=1),
 }
 NAMES = list(BOTS)
-PRESETS = ["cautious", "balanced", "aggressive"]  # of the plain rule-based player
+PRESETS = ["cautious", "balanced", "aggressive"]  # of the heuristic program
 SENSIBLE = [*PRESETS, "expert"]
 GAMES_PER_SEATING = 128
+
+
+class Player(NamedTuple):
+    """A bot of either program, so that all of them are lanes of one."""
+
+    bot: BotParams  # of the heuristic program
+    is_expert: bool | np.ndarray
+
+    @classmethod
+    def named(cls, name: str) -> "Player":
+        is_expert = name == "expert"
+        return cls(BOTS["balanced" if is_expert else name], np.bool_(is_expert))
+
+
+PLAYERS = jax.tree.map(lambda *values: np.stack(values), *map(Player.named, NAMES))
 
 
 def legal_actions(rules: Rules, state: State, phase: int) -> jax.Array:
@@ -39,11 +54,13 @@ def legal_actions(rules: Rules, state: State, phase: int) -> jax.Array:
 
 
 def policy_and_legal(
-    rules: Rules, state: State, phase: int, bot: BotParams
+    rules: Rules, state: State, phase: int, player: Player
 ) -> tuple[jax.Array, jax.Array]:
     """Probabilities of player 0 in a phase, and the legal actions."""
-    legal = legal_actions(rules, state, phase)
-    return bot_policy(rules, bot, observe(state, 0), legal, phase), legal
+    legal, info = legal_actions(rules, state, phase), observe(state, 0)
+    of_expert = bot_policy(rules, BOTS["expert"], info, legal, phase)
+    others = bot_policy(rules, player.bot, info, legal, phase)
+    return jnp.where(player.is_expert, of_expert, others), legal
 
 
 def half_step(
@@ -61,24 +78,24 @@ def swap_seats(state: State) -> State:
     return state._replace(**rows)
 
 
-def play_turn(rules: Rules, state: State, bot: BotParams, key: jax.Array) -> State:
+def play_turn(rules: Rules, state: State, player: Player, key: jax.Array) -> State:
     """A turn of player 0, who becomes player 1."""
     for phase, half_key in enumerate(jax.random.split(key)):
-        probabilities, _ = policy_and_legal(rules, state, phase, bot)
+        probabilities, _ = policy_and_legal(rules, state, phase, player)
         state = half_step(rules, state, phase, probabilities, half_key)
     return swap_seats(state)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def play_games(rules: Rules, bots: tuple, key: jax.Array) -> State:
-    """Plays one game a lane to its end; parameters have a leading lane axis."""
+def play_games(rules: Rules, players: tuple, key: jax.Array) -> State:
+    """Plays one game a lane to its end; players have a leading lane axis."""
     deal_key, play_key = jax.random.split(key)
-    lanes = bots[0].uniform.shape[0]
+    lanes = players[0].is_expert.shape[0]
 
     def body(carry):
         states, index = carry
         keys = jax.random.split(jax.random.fold_in(play_key, index), lanes)
-        mover = jax.tree.map(lambda *x: jnp.where(index % 2 == 0, *x), *bots)
+        mover = jax.tree.map(lambda *x: jnp.where(index % 2 == 0, *x), *players)
         return jax.vmap(functools.partial(play_turn, rules))(states, mover, keys), index + 1
 
     def is_going(carry):
@@ -106,12 +123,11 @@ class Results(NamedTuple):
 
 @pytest.fixture(scope="module")
 def results() -> Results:
-    table = jax.tree.map(lambda *values: np.stack(values), *BOTS.values())
     count, shape = len(NAMES), (len(NAMES), len(NAMES), GAMES_PER_SEATING)
     first = np.repeat(np.arange(count), count * GAMES_PER_SEATING)
     second = np.tile(np.repeat(np.arange(count), GAMES_PER_SEATING), count)
-    bots = tuple(jax.tree.map(lambda v, i=i: jnp.asarray(v[i]), table) for i in (first, second))
-    end = play_games(CLASSIC, bots, jax.random.key(20))
+    players = tuple(jax.tree.map(lambda v, i=i: v[i], PLAYERS) for i in (first, second))
+    end = play_games(CLASSIC, players, jax.random.key(20))
     return Results(
         scores=np.asarray(engine.column_scores(CLASSIC, end.expeditions).sum(-1)).reshape(
             *shape, 2
@@ -126,14 +142,13 @@ def results() -> Results:
 @functools.partial(jax.jit, static_argnums=0)
 def policies_of_random_play(rules: Rules, keys: jax.Array) -> list:
     """Per phase: every bot's probabilities and the legal actions over random games."""
-    table = jax.tree.map(lambda *values: jnp.stack(values), *BOTS.values())
 
     def one_turn(state, key):
         seen = []
         for phase, half_key in enumerate(jax.random.split(key)):
             by_bot, legal = jax.vmap(
                 functools.partial(policy_and_legal, rules, state, phase), out_axes=(0, None)
-            )(table)
+            )(PLAYERS)
             seen.append((by_bot, legal))
             state = half_step(rules, state, phase, by_bot[NAMES.index("random")], half_key)
         return swap_seats(state), seen
@@ -190,12 +205,12 @@ def test_other_bots_are_deterministic(mini_policies):
         assert (by_bot[name].max(-1) == legal.any(-1)).all()
 
 
-def test_bots_are_host_data_of_one_structure():
+def test_bots_are_host_data():
     assert set(BOTS) == {
         "random", "discard-only", "cautious", "balanced", "aggressive", "noisy", "expert"
     }  # fmt: skip
-    for params in BOTS.values():
-        assert all(isinstance(value, np.float32 | np.bool_) for value in params)
+    for value in jax.tree.leaves(BOTS):
+        assert isinstance(value, np.float32 | np.bool_)
 
 
 def test_discard_only_against_itself_is_nil_nil_in_88_plies(results):
@@ -212,9 +227,12 @@ def margin(results, bot, other):
 
 
 def test_balanced_is_a_player_of_the_strength_others_measure_by(results):
+    # Published: some 35 points and over 90 %, against a hand that is not sorted.
     points, bound, won = margin(results, "balanced", "discard-only")
-    assert abs(points - 35) < 10 + bound
+    assert abs(points - 35) < 15 + bound
     assert won > 0.9
+    points, bound, _ = margin(results, "balanced", "random")
+    assert points + bound > 100
 
 
 @pytest.mark.parametrize("bot", SENSIBLE)
@@ -223,8 +241,8 @@ def test_sensible_bots_beat_the_mindless_ones(results, bot):
     assert points - bound > 15
     assert won > 0.9
     points, bound, won = margin(results, bot, "random")
-    assert points - bound > 100
-    assert won > 0.99
+    assert points - bound > 75
+    assert won > 0.97
 
 
 def test_presets_are_alternatives_of_similar_strength(results):
@@ -234,19 +252,18 @@ def test_presets_are_alternatives_of_similar_strength(results):
 
 
 @pytest.mark.parametrize("bot", PRESETS)
-def test_the_expert_beats_the_plain_player(results, bot):
+def test_the_expert_beats_the_presets(results, bot):
     points, bound, won = margin(results, "expert", bot)
-    assert points - bound > 10
-    assert won > 0.7
+    assert points - bound > 40
+    assert won > 0.9
 
 
 def test_games_end_by_the_deck(results):
-    rates = results.timeouts.mean(-1)
-    random = NAMES.index("random")
-    # Uniform play against itself times out in 0.6 % of games: more than 5 of 128 is 1 in 5,000.
-    assert results.timeouts[random, random].sum() <= 5
-    rates[random, random] = 0
-    assert rates.max() == 0
+    for pair in itertools.product(range(len(NAMES)), repeat=2):
+        # What acts at random draws from piles for ever: at most 1 % of such games, and more
+        # than 6 of 128 is then 1 in 5,000.
+        is_random = {"random", "noisy"} & {NAMES[index] for index in pair}
+        assert results.timeouts[pair].sum() <= (6 if is_random else 0)
 
 
 class Position:
@@ -316,7 +333,7 @@ class Position:
     def choice(self, bot: str, phase: int = CARD_PHASE) -> str:
         """What a deterministic bot does, as `play r4`, `discard r4`, `deck` or `pile r`."""
         state = jax.tree.map(jnp.asarray, self.state())
-        action = int(decide(self.rules, phase, BOTS[bot], state))
+        action = int(decide(self.rules, phase, Player.named(bot), state))
         if phase == DRAW_PHASE:
             return "deck" if action == 0 else f"pile {'rgbwyp'[action - 1]}"
         verb, slot = ("play", "discard")[action // self.rules.hand], action % self.rules.hand
@@ -326,13 +343,13 @@ class Position:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def decide(rules: Rules, phase: int, bot: BotParams, state: State) -> jax.Array:
-    return jnp.argmax(policy_and_legal(rules, state, phase, bot)[0])
+def decide(rules: Rules, phase: int, player: Player, state: State) -> jax.Array:
+    return jnp.argmax(policy_and_legal(rules, state, phase, player)[0])
 
 
 @pytest.mark.parametrize("bot", SENSIBLE)
 def test_opens_nothing_late_without_support(bot):
-    position = Position("r2 r4 g3 b2 b5 w3 y2 y6", deck_left=15)
+    position = Position("r2 r4 g3 b2 b5 w3 y2 y6", deck_left=7).with_expeditions(own="r9 r10")
     assert position.choice(bot).startswith("discard")
 
 
@@ -371,7 +388,7 @@ def test_takes_a_card_it_can_play_from_a_pile(bot):
 @pytest.mark.parametrize("bot", SENSIBLE)
 def test_draws_from_the_deck_when_the_piles_are_of_no_use(bot):
     position = Position("r7 r9 g2 b3 w5 y8 y9", deck_left=31)
-    position = position.with_expeditions(own="r3 r4", other="r3 r4 g9").with_piles("g4 r2")
+    position = position.with_expeditions(own="r3 r4 g9", other="r3 r4 g9").with_piles("g4 r2")
     assert position.choice(bot, DRAW_PHASE) == "deck"
 
 

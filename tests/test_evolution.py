@@ -88,10 +88,9 @@ def test_bots_side_by_side_score_as_each_does_alone_whatever_the_devices():
 
 def test_a_mutation_leaves_a_bots_kind_alone():
     changed = mutate_bot(BOTS["noisy"], np.random.default_rng(0))
-    same = [
-        name for name in changed._fields if getattr(changed, name) == BOTS["noisy"]._asdict()[name]
-    ]
-    assert same == ["uniform", "never_plays"]
+    assert (changed.uniform, changed.never_plays) == (BOTS["noisy"].uniform, False)
+    pairs = zip(changed.judgement, BOTS["noisy"].judgement, strict=True)
+    assert not [before for after, before in pairs if after == before]
 
 
 def test_settings_are_mutated_within_what_is_allowed():
@@ -125,7 +124,7 @@ def test_the_command_searches_a_bot(tmp_path, capsys):
         (r, n) for r in (0, 1) for n in (0, 1, 2)
     ]
     assert sum(row["survives"] for row in rows) == 2
-    assert rows[0]["values"]["hope"] == pytest.approx(float(BOTS["balanced"].hope))
+    assert rows[0]["values"]["hope"] == pytest.approx(float(BOTS["expert"].judgement.hope))
     assert "best: {" in capsys.readouterr().out
 
 

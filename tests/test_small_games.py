@@ -158,7 +158,7 @@ def test_a_tape_or_stack_that_is_too_small_ends_the_run(
         ("--traversal.cut-value rollouts", "traversal.cut_value is rollouts"),
         (
             "--traversal.cut-value rollouts --traversal.max-depth 2",
-            "traversal.rollout_policy is balanced",
+            "traversal.rollout_policy is expert",
         ),
         (
             "--traversal.cut-value rollouts --traversal.max-depth 2 "

@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     rules = PRESETS[arguments.rules] if arguments.rules else None
     use_compile_cache()
     if arguments.agent is None:
-        arguments = dataclasses.replace(arguments, agent="balanced" if rules else "shipped")
+        arguments = dataclasses.replace(arguments, agent="expert" if rules else "shipped")
     agent = str(arguments.agent)
     if arguments.text:
         opponents = load_opponents(agent, arguments.policy, rules)

@@ -16,17 +16,18 @@ from lostcities_jax.population.evolution import Score
 from lostcities_jax.rules import NUM_PLAYERS, Rules
 
 MOST_TIMEOUTS = 0.05  # share of games; a bot that stalls until the turn limit is no player
-_FIXED = ("uniform", "never_plays")  # what makes a bot random or idle is not searched
 
 
 def mutate_bot(bot: BotParams, random: np.random.Generator, spread: float = 0.2) -> BotParams:
-    """A copy with a normal change of every number, of `spread` times its size or 0.5."""
+    """A copy with a normal change of every number it judges by, of `spread` times its size or 0.5.
+
+    What makes a bot random or idle is not changed.
+    """
     changed = {
         name: np.float32(value + spread * max(abs(value), 0.5) * random.normal())
-        for name, value in bot._asdict().items()
-        if name not in _FIXED
+        for name, value in bot.judgement._asdict().items()
     }
-    return bot._replace(**changed)
+    return bot._replace(judgement=bot.judgement._replace(**changed))
 
 
 def measure_bots(

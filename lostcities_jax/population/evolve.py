@@ -62,7 +62,7 @@ class EvolveArguments:
     registry: Annotated[pathlib.Path, tyro.conf.Positional] = pathlib.Path("evolution")
     config: Annotated[pathlib.Path | None, tyro.conf.arg(metavar="FILE")] = None
     mutate: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SETTING ...")] = ()
-    bot: Opponent = "balanced"
+    bot: Opponent = "expert"
     rounds: int = 5
     lanes: int = 16
     survivors: int = 4
@@ -153,7 +153,7 @@ def _evolve_bot(arguments: EvolveArguments, mesh: Mesh) -> None:
         )
 
     def plain(bot: BotParams) -> dict[str, float]:
-        return {name: float(value) for name, value in bot._asdict().items()}
+        return {name: float(value) for name, value in bot.judgement._asdict().items()}
 
     mutate = functools.partial(mutate_bot, spread=arguments.spread)
     _search(arguments, BOTS[arguments.bot], mutate, measure, plain)
