@@ -73,6 +73,7 @@ def _other_text(key):
         "learner.warm_start": "false",
         "rival.greedy": "true",
         "evaluation.opponents": "random",
+        "traversal.sparring": "noisy",
         "evaluation.games": "2",
     }
     return texts.get(key, "1")

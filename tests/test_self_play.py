@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from traversal_helpers import arbitrary_baselines, seats, table_policy
 
+from lostcities_jax.bots import BOTS
 from lostcities_jax.devices import Machine, one_process, select_machine
 from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.lost_cities import lost_cities
@@ -28,6 +29,7 @@ from lostcities_jax.settings import (
     SnapshotConfig,
     TraversalConfig,
 )
+from lostcities_jax.solvers.opponents import draw_bot
 from lostcities_jax.solvers.self_play import make_self_play
 from lostcities_jax.traversal.lockstep import traverse
 from lostcities_jax.traversal.plan import Plan
@@ -181,6 +183,37 @@ def test_a_league_plays_a_past_network_once_there_is_one():
     opponent, own = rows[2], rows[0]
     assert (opponent.action[opponent.live] >= RULES.hand).all()
     assert (own.action[own.live] < RULES.hand).mean() > 0.2
+
+
+@pytest.mark.usefixtures("quick_compile")
+def test_bots_to_spar_with_add_a_batch_in_each_seat_and_are_not_learned_from():
+    config = with_traversal(CONFIG, sparring=("discard-only",))
+    memories, decisions, seatings = remembered(config)
+    assert seatings == [(0, 1), (0,), (1,)]
+    _, _, steps = make(config)
+    state = steps.init()
+    itself, first, second = (
+        jax.device_get(steps.play(state, 1, index).tape.rows) for index in range(3)
+    )
+    for own, bot in ((first[0], first[2]), (second[2], second[0])):
+        assert (bot.action[bot.live] == RULES.hand).all()
+        assert (own.action[own.live] < RULES.hand).mean() > 0.2
+    own = sum(
+        int(rows[phase].live.sum())
+        for rows, phases in ((itself, range(4)), (first, (0, 1)), (second, (2, 3)))
+        for phase in phases
+    )
+    assert int(memories.advantage.seen[0]) == own < decisions == int(memories.critic.seen[0])
+
+
+def test_the_bot_to_spar_with_is_drawn_anew_for_each_iteration():
+    names = ("random", "discard-only", "noisy")
+    keys = jax.random.split(jax.random.key(0), 300)
+    drawn = jax.vmap(functools.partial(draw_bot, names))(keys)
+    rows = set(zip(drawn.uniform.tolist(), drawn.never_plays.tolist(), strict=True))
+    assert rows == {(float(BOTS[name].uniform), bool(BOTS[name].never_plays)) for name in names}
+    counts = np.unique(np.asarray(drawn.uniform), return_counts=True)[1]
+    np.testing.assert_allclose(counts, 100, atol=4 * (300 * 2 / 9) ** 0.5)
 
 
 @pytest.mark.usefixtures("quick_compile")

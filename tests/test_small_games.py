@@ -149,6 +149,7 @@ def test_a_tape_or_stack_that_is_too_small_ends_the_run(
     ("flags", "named"),
     [
         ("--traversal.opponent balanced", "traversal.opponent is balanced"),
+        ("--traversal.sparring noisy expert", "traversal.sparring is noisy, expert, who play"),
         ("--traversal.opponent league --snapshots.every 0", "traversal.opponent is league"),
         (
             "--traversal.opponent league --league.current 0 --league.recent 0 "

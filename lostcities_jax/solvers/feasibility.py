@@ -52,6 +52,8 @@ def check_settings(config: Config, game: Game) -> None:
             f"rival.agent is {shown(config.rival.agent)} and traversal.opponent "
             f"{sizes.opponent}; allowed with a rival: current"
         )
+    if sizes.sparring:
+        _check_sparring(config, game)
     if not any(dataclasses.astuple(config.utility)):
         raise UserError("utility.points and utility.win are 0; allowed: one or both above 0")
     if sizes.opponent == "league" and not config.snapshots.every:
@@ -86,6 +88,22 @@ def check_settings(config: Config, game: Game) -> None:
                     f"traversal.{name} is {player}, which plays Lost Cities alone; "
                     f"allowed in {game.name}: random"
                 )
+
+
+def _check_sparring(config: Config, game: Game) -> None:
+    """Refuses bots to spar with where the network does not play itself, or two programs of them."""
+    name = f"traversal.sparring is {', '.join(config.traversal.sparring)}"
+    if game.rules is None:
+        raise UserError(f"{name}, who play Lost Cities alone; allowed in {game.name}: none")
+    if not plays_itself(config):
+        raise UserError(
+            f"{name}; allowed with solver policy_gradient or learner.accumulation bootstrap"
+        )
+    if config.rival.agent or config.traversal.opponent != "current":
+        raise UserError(f"{name}; allowed with traversal.opponent current and without a rival")
+    if len({type(BOTS[bot].judgement) for bot in config.traversal.sparring}) > 1:
+        others = [bot for bot in config.traversal.sparring if bot != "expert"]
+        raise UserError(f"{name}; allowed: expert alone, or {', '.join(others)} without it")
 
 
 def _check_self_play(config: Config) -> None:

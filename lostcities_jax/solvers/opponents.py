@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from lostcities_jax.bots import BOTS, batched_bot_policy
+from lostcities_jax.bots import BOTS, BotParams, batched_bot_policy
 from lostcities_jax.games.game import Game
 from lostcities_jax.networks import Network, make_network
 from lostcities_jax.regret import masked_softmax, regret_matching, uniform_strategy
@@ -70,6 +70,19 @@ def fixed_policy(game: Game, name: str) -> TraversalPolicy:
         return play(info, legal, head)
 
     return without_fallback(policy)
+
+
+@functools.cache
+def sparring_policy(game: Game) -> TraversalPolicy:
+    """The policy function of `BotParams`: who the bot is, is data."""
+    return without_fallback(batched_bot_policy(game.rules))
+
+
+def draw_bot(names: tuple[str, ...], key: jax.Array) -> BotParams:
+    """One of some bots of one program, each as likely. Consumes `key`."""
+    table = jax.tree.map(lambda *values: jnp.stack(values), *(BOTS[name] for name in names))
+    drawn = jax.random.randint(key, (), 0, len(names))
+    return jax.tree.map(lambda values: values[drawn], table)
 
 
 @functools.cache

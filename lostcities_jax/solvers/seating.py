@@ -1,4 +1,4 @@
-"""Who sits where in self-play: the network against itself, a past one, a bot or a rival.
+"""Who sits where in self-play: the network against itself, a past one, bots or a rival.
 
 Where both seats are the network's, one batch teaches it from both. Otherwise it plays one batch
 in each seat, and learns from its own decisions alone. Batches are played one at a time, so that no
@@ -21,9 +21,11 @@ from lostcities_jax.snapshots import Snapshots
 from lostcities_jax.solvers.opponents import (
     FIXED,
     SeatParams,
+    draw_bot,
     draw_from_league,
     fixed_policy,
     own_policy,
+    sparring_policy,
 )
 from lostcities_jax.solvers.scheduling import part_of, traversal_plan
 from lostcities_jax.traversal.lockstep import Seat, Summary, TraversalPolicy
@@ -62,7 +64,7 @@ class Games(NamedTuple):
 
     Attributes:
       batches: batches an iteration has.
-      play: `(parameters of the network, snapshots, b, key of the batches, key of the league) ->
+      play: `(parameters of the network, snapshots, b, key of the batches, key of whom it meets) ->
         Batch`, that of index b.
     """
 
@@ -84,6 +86,8 @@ def make_games(
     plan = traversal_plan(config, game)
     replicated = None if machine.lanes.empty else NamedSharding(machine.lanes, PartitionSpec())
     draw = jax.jit(functools.partial(draw_from_league, config.league), static_argnums=2)
+    bot_of = jax.jit(draw_bot, static_argnums=0)
+    sparring = config.traversal.sparring
     has_league = rival is None and config.traversal.opponent == "league"
 
     @functools.cache
@@ -107,13 +111,22 @@ def make_games(
         if has_league:
             past = other(SeatParams(draw(kept, params, 0, key), jnp.asarray(is_gradient)))
             return [((0,), both, (own, past)), ((1,), both, (past, own))]
-        return [((0, 1), both, (own, own))]
+        seated = [((0, 1), both, (own, own))]
+        if sparring:
+            bot, bot_play = other(bot_of(sparring, key)), sparring_policy(game)
+            seated += [
+                ((0,), (own_play, bot_play), (own, bot)),
+                ((1,), (bot_play, own_play), (bot, own)),
+            ]
+        return seated
 
     def play(
-        params: Any, kept: Snapshots | None, index: int, key: jax.Array, league_key: jax.Array
+        params: Any, kept: Snapshots | None, index: int, key: jax.Array, meeting_key: jax.Array
     ) -> Batch:
-        learners, policies, seats = seatings(params, kept, league_key)[index]
+        learners, policies, seats = seatings(params, kept, meeting_key)[index]
         inputs = jax.device_put((seats, jax.random.fold_in(key, index)), replicated)
         return Batch(learners, *program(policies)(*inputs))
 
-    return Games(2 if rival is not None or has_league else 1, play)
+    if rival is not None or has_league:
+        return Games(2, play)
+    return Games(3 if sparring else 1, play)
