@@ -1,14 +1,23 @@
 """Where the policy of a new run begins: at random, or with what an agent has learned."""
 
+import pathlib
 from typing import Any
 
 from lostcities_jax import checkpoint
 from lostcities_jax.bots import BOTS
 from lostcities_jax.config import with_values
 from lostcities_jax.errors import UserError, shown
-from lostcities_jax.evaluation.loading import load_checkpoint, load_metadata, pinned
+from lostcities_jax.evaluation import agent_file
+from lostcities_jax.evaluation.loading import (
+    copy_agent,
+    load_checkpoint,
+    load_metadata,
+    pinned,
+)
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.solver import Solver
+
+COPY = f"start{agent_file.SUFFIX}"  # in a run's folder
 
 
 def with_pinned_start(config: Config) -> Config:
@@ -25,25 +34,49 @@ def with_pinned_start(config: Config) -> Config:
             f"gradient.start_from is {shown(name)}, which has no network; allowed: a checkpoint, "
             f"an agent file or shipped"
         )
-    name = pinned(name)
-    _check(name, load_metadata(name), config)
+    try:
+        name = pinned(name)
+        metadata = load_metadata(name)
+    except UserError as error:
+        raise UserError(f"gradient.start_from: {error} (bots have no network)") from error
+    _check(name, metadata, config)
     return with_values(config, {"gradient.start_from": name})
 
 
-def new_state(config: Config, solver: Solver) -> Any:
+def keep_start(config: Config, folder: pathlib.Path) -> None:
+    """Copies where a new run starts from into its folder, which may be needed once more.
+
+    Raises:
+      UserError: for a start that has gone meanwhile, is damaged, or cannot be copied.
+    """
+    if config.gradient.start_from:
+        copy_agent(config.gradient.start_from, folder / COPY)
+
+
+def new_state(config: Config, solver: Solver, folder: pathlib.Path) -> Any:
     """The state of a run before its first iteration.
 
     With `gradient.start_from`, its policy is that of an agent: the network of its average strategy,
     or of its own policy gradient. All else is new, the critic too.
 
+    Args:
+      config: the settings of the run.
+      solver: whose state it is.
+      folder: the run's, with its copy of the agent.
+
     Raises:
-      UserError: for a start that has gone meanwhile, is damaged, or is none for this run.
+      UserError: for a copy that is missing or damaged, or none for this run.
     """
-    name = config.gradient.start_from
-    if not name:
+    if not config.gradient.start_from:
         return solver.init()
-    metadata, start = load_checkpoint(name)
-    _check(name, metadata, config)
+    path = folder / COPY
+    if not path.is_file():
+        raise UserError(
+            f"{path} is missing, the run's copy of {shown(config.gradient.start_from)}, from which "
+            f"it starts; allowed: that file, or another made by python -m lostcities_jax.export"
+        )
+    metadata, start = load_checkpoint(str(path))
+    _check(str(path), metadata, config)
     network = start["policy"] if "policy" in start else start["strategy"]
     # Nobody keeps the new state, whose memories `join` makes again.
     policy, training = solver.split(solver.init())
@@ -56,7 +89,8 @@ def _check(name: str, metadata: checkpoint.Metadata, config: Config) -> None:
             f"gradient.start_from is {shown(name)}, an agent for {metadata.game}; "
             f"allowed: one for {config.game}"
         )
+    rules = config.rules if config.game == "lost_cities" else metadata.rules
     try:
-        checkpoint.check_compatible(metadata, config.rules, config.network)
+        checkpoint.check_compatible(metadata, rules, config.network)
     except UserError as error:
         raise UserError(f"gradient.start_from is {shown(name)}: {error}") from error

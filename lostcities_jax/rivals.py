@@ -14,7 +14,7 @@ from lostcities_jax.bots import BOTS
 from lostcities_jax.errors import UserError, shown
 from lostcities_jax.evaluation import agent_file
 from lostcities_jax.evaluation.agents import Agent
-from lostcities_jax.evaluation.loading import load_agents, load_checkpoint, pinned
+from lostcities_jax.evaluation.loading import copy_agent, load_agents, pinned
 from lostcities_jax.rollout import Policy, most_probable
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.opponents import without_fallback
@@ -61,19 +61,14 @@ def with_pinned_rival(config: Config) -> Config:
 
 
 def keep_rival(config: Config, folder: pathlib.Path) -> None:
-    """Copies the rival of a new run into its folder: what it was made of may go, or change.
+    """Copies the rival of a new run into its folder.
 
     Raises:
       UserError: for a rival that is no agent, or a copy that cannot be written.
     """
     name = config.rival.agent
-    if not name or name in BOTS:
-        return
-    metadata, policy = load_checkpoint(name)
-    # A rival is no mixture, and these may take more room than all else.
-    policy = {part: tree for part, tree in policy.items() if not part.startswith("snapshot")}
-    metadata = dataclasses.replace(metadata, snapshot_slots=0)
-    agent_file.write(folder / COPY, policy, metadata, config="")
+    if name and name not in BOTS:
+        copy_agent(name, folder / COPY)
 
 
 def _copy_in(folder: pathlib.Path, name: str) -> pathlib.Path:

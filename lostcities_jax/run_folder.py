@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pathlib
+import shutil
 from collections.abc import Callable, Iterator
 
 from lostcities_jax import checkpoint
@@ -44,9 +45,13 @@ def create(
                 f"run folder {shown(str(path))} is not empty; "
                 f"allowed: a new folder, or --resume to continue a run"
             )
+        try:
+            fill(path)
+        except UserError:  # another try finds no run that never was
+            shutil.rmtree(path, ignore_errors=True)
+            raise
         record = json.dumps(environment_record(), indent=2) + "\n"
         (path / ENVIRONMENT_FILE).write_text(record, encoding="utf-8")
-        fill(path)
         # The last file, and whole from the start: what has it is a run that can be resumed.
         with replacing(path / CONFIG_FILE) as file:
             file.write(dump_config(config).encode())

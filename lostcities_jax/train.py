@@ -17,7 +17,7 @@ from lostcities_jax.compile_clock import CompileClock
 from lostcities_jax.config import dump_config
 from lostcities_jax.devices import Machine, out_of_memory_named, select_machine
 from lostcities_jax.errors import run_command
-from lostcities_jax.head_start import new_state, with_pinned_start
+from lostcities_jax.head_start import keep_start, new_state, with_pinned_start
 from lostcities_jax.rivals import keep_rival, with_pinned_rival
 from lostcities_jax.run_evaluation import RunEvaluation
 from lostcities_jax.settings import Config
@@ -56,14 +56,14 @@ def main(argv: Sequence[str], watch: Sink | None = None) -> int:
         at_exit.callback(solver.close)
         folder = processes.own_folder(arguments.run_dir, process)
         if not arguments.resume:
-            folder = run_folder.create(folder, config, functools.partial(keep_rival, config))
+            folder = run_folder.create(folder, config, functools.partial(_keep_agents, config))
         assert folder is not None
         at_exit.enter_context(run_folder.locked(folder))
         log = at_exit.enter_context(RunLog(folder, Console(quiet=process > 0)))
         # Of several processes the first keeps the checkpoints of all.
         kept_in = folder if process == 0 else arguments.run_dir
         assert kept_in is not None
-        new = functools.partial(new_state, config, solver)
+        new = functools.partial(new_state, config, solver, resumed or folder)
         with out_of_memory_named(run_state.MEMORY_SETTINGS):
             if arguments.resume:
                 state, done = run_state.resume(config, kept_in, solver, new, log.write)
@@ -101,6 +101,11 @@ def main(argv: Sequence[str], watch: Sink | None = None) -> int:
                 f"stopped after iteration {done}; to go on: {PROG} --resume --run-dir {folder}"
             )
     return 0
+
+
+def _keep_agents(config: Config, folder: pathlib.Path) -> None:
+    keep_rival(config, folder)
+    keep_start(config, folder)
 
 
 def _announce(

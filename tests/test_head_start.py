@@ -1,12 +1,13 @@
 """A policy gradient that begins with the network of an agent."""
 
+import pathlib
 import shutil
 
 import jax
 import numpy as np
 import pytest
 
-from lostcities_jax import checkpoint, train
+from lostcities_jax import checkpoint, export, train
 from lostcities_jax.errors import run_command
 from lostcities_jax.evaluation.loading import load_checkpoint
 from lostcities_jax.games.lost_cities import lost_cities
@@ -80,21 +81,54 @@ def test_a_policy_begins_with_an_average_strategy_or_with_another_policy(params,
 
 
 def test_a_run_says_which_checkpoint_it_started_from_and_goes_on_without_it(tmp_path, capsys):
-    assert run_train(capsys, "--run-dir", "b", "--gradient.start-from", "a")[0] == 0
+    flags = ["--iterations", "2", "--checkpoint.every", "1", "--gradient.start-from", "a"]
+    assert run_train(capsys, "--run-dir", "b", *flags)[0] == 0
+    whole = load_checkpoint("b")[1]["policy"]
+    shutil.rmtree("b/checkpoints/2")
     shutil.rmtree("a")
     assert "start_from: a/checkpoints/40" in (tmp_path / "b" / "config.yaml").read_text()
-    again = ["--resume", "--run-dir", "b", "--gradient.start-from", "a"]
-    assert run_command(train.main, again) == 0
+    assert run_command(train.main, ["--resume", "--run-dir", "b", *flags[-2:]]) == 0
+    assert distance(load_checkpoint("b")[1]["policy"], whole) == 0
 
 
 def test_a_run_ended_before_its_first_checkpoint_starts_the_same_again(params, capsys):
     assert run_train(capsys, "--run-dir", "b", "--gradient.start-from", "a")[0] == 0
     shutil.rmtree("b/checkpoints")
-    shutil.move("a", "elsewhere")
-    assert run_command(train.main, ["--resume", "--run-dir", "b"]) == 2
-    assert "'a/checkpoints/40' is neither" in capsys.readouterr().err
-    shutil.move("elsewhere", "a")
+    shutil.rmtree("a")
+    shutil.move("b/start.npz", "elsewhere.npz")
+    for content, words in ((None, "is missing, the run's copy of 'a/"), (b"PK", "is damaged")):
+        if content is not None:
+            pathlib.Path("b/start.npz").write_bytes(content)
+        assert run_command(train.main, ["--resume", "--run-dir", "b"]) == 2
+        error = capsys.readouterr().err
+        assert f"b/start.npz {words}" in error and error.count("\n") == 1
+    shutil.move("elsewhere.npz", "b/start.npz")
     assert run_command(train.main, ["--resume", "--run-dir", "b"]) == 0
+    assert distance(load_checkpoint("b")[1]["policy"], params) < 1e-6
+
+
+def test_a_damaged_start_leaves_no_run(tmp_path, capsys):
+    damaged = next(path for path in pathlib.Path("a/checkpoints/40/policy").rglob("d/*"))
+    damaged.write_bytes(b"")
+    code, error = run_train(capsys, "--run-dir", "b", "--gradient.start-from", "a")
+    assert (code, error.count("\n")) == (2, 1) and "a/checkpoints/40 has a damaged" in error
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_run_of_poker_may_start_from_another(capsys):
+    kuhn = ["--game", "kuhn", "--evaluation.opponents", "--rules.colors", "3"]
+    assert run_train(capsys, "--run-dir", "b", *kuhn)[0] == 0
+    start = ["--gradient.start-from", "b", *kuhn[:3]]
+    assert run_train(capsys, "--run-dir", "c", *start) == (0, "")
+    one, other = (load_checkpoint(run)[1]["policy"] for run in ("b", "c"))
+    assert distance(one, other) < 1e-6
+
+
+def test_an_exploiter_may_start_from_the_file_of_its_rival(params, capsys):
+    assert run_command(export.main, ["a", "--out", "mine.npz"]) == 0
+    capsys.readouterr()
+    flags = ["--rival.agent", "mine.npz", "--gradient.start-from", "mine.npz"]
+    assert run_train(capsys, "--run-dir", "b", *flags) == (0, "")
     assert distance(load_checkpoint("b")[1]["policy"], params) < 1e-6
 
 
@@ -102,7 +136,7 @@ def test_a_run_ended_before_its_first_checkpoint_starts_the_same_again(params, c
     ("flags", "words"),
     [
         (["--gradient.start-from", "balanced"], "'balanced', which has no network; allowed: a"),
-        (["--gradient.start-from", "nobody"], "'nobody'"),
+        (["--gradient.start-from", "nobody"], "gradient.start_from: 'nobody' is neither"),
         (["--gradient.start-from", "a", "--network.hidden", "8"], "network.hidden is 4 there but"),
         (["--gradient.start-from", "a", "--rules.colors", "3"], "rules.colors is 2 there but 3"),
         (["--gradient.start-from", "a", "--game", "kuhn"], "an agent for lost_cities"),

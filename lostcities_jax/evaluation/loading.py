@@ -139,6 +139,20 @@ def load_checkpoint(name: str) -> tuple[checkpoint.Metadata, dict[str, Any]]:
     return metadata, _policy(name, metadata)
 
 
+def copy_agent(name: str, path: pathlib.Path) -> None:
+    """Copies the strategies of an agent to a file: what it was made of may go, or change.
+
+    Past strategies are left out, which may take more room than all else.
+
+    Raises:
+      UserError: for neither a checkpoint nor an agent file, a damaged one, or a copy that cannot
+        be written.
+    """
+    metadata, policy = load_checkpoint(name)
+    policy = {part: tree for part, tree in policy.items() if not part.startswith("snapshot")}
+    agent_file.write(path, policy, dataclasses.replace(metadata, snapshot_slots=0), config="")
+
+
 def _policy(name: str, metadata: checkpoint.Metadata) -> dict[str, Any]:
     template = policy_template(
         _network(metadata),

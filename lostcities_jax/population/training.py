@@ -75,12 +75,12 @@ def _check(variants: Sequence[Config], limit: int | None) -> None:
     if limit is not None and not 1 <= limit <= len(variants):
         raise UserError(f"limit is {limit}; allowed: 1 to {len(variants)}, the number of lanes")
     for variant in variants:
-        check_settings(variant, make_game(variant.game, variant.rules))
         if variant.gradient.start_from:
             raise UserError(
                 f"gradient.start_from is {shown(variant.gradient.start_from)}; "
                 f"allowed in a population: none"
             )
+        check_settings(variant, make_game(variant.game, variant.rules))
         if not plays_itself(variant):
             raise UserError(
                 "learner.accumulation is reservoir; allowed in a population: bootstrap, or "
