@@ -174,11 +174,12 @@ class ExportArguments:
     """Write the policy of a checkpoint as one small file, to play and share.
 
     Attributes:
-      run: run folder, its checkpoints folder or one checkpoint.
+      runs: a run folder, its checkpoints folder, a checkpoint or agent file; of several that began
+        with the same weights, the mean of their networks.
       out: the file, a new one that ends in .npz.
     """
 
-    run: Annotated[_Name, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")] = "."
+    runs: Annotated[tuple[_Name, ...], tyro.conf.Positional, _MANY] = (".",)
     out: Annotated[_Name, tyro.conf.arg(metavar="FILE")] = "agent.npz"
 
 
@@ -317,7 +318,7 @@ def parse_rate(argv: Sequence[str], prog: str = "lostcities-rate") -> RateArgume
 
 def parse_export(argv: Sequence[str], prog: str = "lostcities-export") -> ExportArguments:
     """Parse the export command's flags; as `parse_evaluate`."""
-    return _parse(ExportArguments(), argv, prog, positional="run")[0]
+    return _parse(ExportArguments(), argv, prog, positional="runs")[0]
 
 
 def parse_play(argv: Sequence[str], prog: str = "lostcities-play") -> PlayArguments:

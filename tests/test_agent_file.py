@@ -83,6 +83,25 @@ def test_a_file_that_exists_is_not_overwritten(run, file, capsys):
     assert file.read_bytes() == before
 
 
+def test_the_mean_of_agents_has_the_mean_of_their_weights(run, file, tmp_path, capsys):
+    metadata, policy = load_checkpoint(str(run))
+    other = jax.tree.map(lambda leaf: leaf + 3, policy)
+    agent_file.write(tmp_path / "other.npz", other, metadata, config="")
+    names = [str(run), str(file), str(tmp_path / "other.npz")]
+    assert run_command(export.main, [*names, "--out", str(tmp_path / "mean.npz")]) == 0
+    assert load_checkpoint(str(tmp_path / "mean.npz"))[0] == METADATA
+    mean = load_checkpoint(str(tmp_path / "mean.npz"))[1]
+    jax.tree.map(
+        lambda leaf, whole: np.testing.assert_allclose(leaf, whole + 1, rtol=1e-5), mean, policy
+    )
+    for name, words in (("shipped", "another rules than"), ("noisy", "'noisy', a bot; allowed")):
+        arguments = [str(run), name, "--out", str(tmp_path / "no.npz")]
+        assert run_command(export.main, arguments) == 2
+        error = capsys.readouterr().err
+        assert words in error and error.count("\n") == 1
+        assert not (tmp_path / "no.npz").exists()
+
+
 def rewritten(file, **changed):
     """The file with some arrays replaced, added or (None) left out."""
     with np.load(file, allow_pickle=False) as archive:
