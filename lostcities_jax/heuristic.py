@@ -70,7 +70,7 @@ class _Situation(NamedTuple):
       own: the own expeditions.
       other: those of the other player.
       hand: copies in hand. float32[C, R + 1].
-        opened: own expeditions with any card. float32[].
+      opened: own expeditions with any card. float32[].
       from_here: numbers in hand of this face or above. float32[C, R + 1].
       points_from_here: their points. float32[C, R + 1].
       commitment: how much a colour matters to oneself. float32[C, 1].
