@@ -207,7 +207,7 @@ def test_undo_hint_and_reload_keep_the_match(page):
     hand = [card.get_attribute("aria-label") for card in buttons(page, ".held")]
     one(page, "[data-key=hint]").click()
     until(page, lambda: one(page, "#hint").is_displayed())
-    assert "balanced would " in said(page)
+    assert "expert would " in said(page)
     buttons(page, ".held")[0].click()
     one(page, "[data-key=discard]").click()
     until(page, lambda: buttons(page, "[data-key=deck]"))
