@@ -11,7 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from lostcities_jax.cards import face_values
-from lostcities_jax.features import column_counts, hand_counts, open_faces, pile_counts, top_faces
+from lostcities_jax.features import (
+    column_counts,
+    hand_counts,
+    is_wager,
+    open_faces,
+    pile_counts,
+    top_faces,
+)
 from lostcities_jax.info_state import InfoState
 from lostcities_jax.rules import NUM_PLAYERS, Rules
 
@@ -195,13 +202,13 @@ def _own_worth(
     bonus_per_card = rules.bonus / rules.bonus_cards / _points_per_card(rules)
     number = own.factor * _values(rules) + bonus_chance * bonus_per_card
     wager = jnp.maximum(surplus - params.wager_margin, 0)
-    return jnp.where(_is_wager(rules), wager, number) * own.can_play
+    return jnp.where(is_wager(rules), wager, number) * own.can_play
 
 
 def _other_use(rules: Rules, params: ExpertParams, other: _Side, deck_left: jax.Array) -> jax.Array:
     """What a copy is expected to bring the other player; float32[C, R + 1]."""
     chance = params.deny_unopened * deck_left / rules.deck_after_deal
-    worth = other.factor * np.where(_is_wager(rules), np.float32(1), _values(rules))
+    worth = other.factor * np.where(is_wager(rules), np.float32(1), _values(rules))
     return jnp.where(other.started, 1.0, chance) * worth * other.can_play
 
 
@@ -226,7 +233,7 @@ def _play_scores(rules: Rules, params: ExpertParams, outlook: _Outlook) -> jax.A
         params.play_bias
         + params.play_hurry * outlook.hurry * (outlook.usable > 0)
         + jnp.where(outlook.own.started, 0, opening)
-        + jnp.where(_is_wager(rules), wager, 0)
+        + jnp.where(is_wager(rules), wager, 0)
         - params.gap_cost * skipped
     )
 
@@ -256,11 +263,6 @@ def _points_per_card(rules: Rules) -> float:
 def _values(rules: Rules) -> np.ndarray:
     """Worth of each face in cards, wagers 0; float32[1, R + 1]."""
     return (face_values(rules) / _points_per_card(rules)).astype(np.float32)[None]
-
-
-def _is_wager(rules: Rules) -> np.ndarray:
-    """Marks the face of the wagers; bool[1, R + 1]."""
-    return np.arange(rules.faces)[None] == 0
 
 
 def _above(amounts: jax.Array) -> jax.Array:

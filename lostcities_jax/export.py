@@ -1,6 +1,5 @@
 """`python -m lostcities_jax.export`: the policy of one or more checkpoints as one small file."""
 
-import dataclasses
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from lostcities_jax.bots import BOTS
 from lostcities_jax.cli import parse_export
 from lostcities_jax.errors import UserError, run_command, shown
 from lostcities_jax.evaluation import agent_file
-from lostcities_jax.evaluation.loading import load_checkpoint, pinned
+from lostcities_jax.evaluation.loading import load_checkpoint, pinned, without_snapshots
 from lostcities_jax.run_folder import CONFIG_FILE
 
 PROG = "python -m lostcities_jax.export"
@@ -31,8 +30,8 @@ def main(argv: Sequence[str]) -> int:
         _check_alike(name, metadata, names[0], read[0][0])
     metadata, policy = read[0]
     if len(read) > 1:
-        metadata = dataclasses.replace(metadata, snapshot_slots=0)
-        policy = mean_policy([policy for _, policy in read])
+        slim = [without_snapshots(*one) for one in read]
+        metadata, policy = slim[0][0], mean_policy([policy for _, policy in slim])
     agent_file.write(out, policy, metadata, _config_text(pathlib.Path(names[0]).absolute()))
     print(f"{out}: {out.stat().st_size / 1000:.0f} kB, after iteration {metadata.iteration}")
     return 0
@@ -43,11 +42,8 @@ def mean_policy(policies: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
     Runs that differ in their luck, or in whom they met, agree on most of what helps, and their
     mean loses less of what they began with than each does (Wortsman et al. 2022, "Model soups").
-    Past strategies are left out.
     """
-    parts = [part for part in policies[0] if not part.startswith("snapshot")]
-    trees = [{part: policy[part] for part in parts} for policy in policies]
-    return jax.tree.map(lambda *leaves: np.mean(np.stack(leaves), axis=0), *trees)
+    return jax.tree.map(lambda *leaves: np.mean(np.stack(leaves), axis=0), *policies)
 
 
 def _pinned(name: str) -> str:

@@ -84,6 +84,20 @@ def top_faces(rules: Rules, info: InfoState) -> jax.Array:
     return tops[..., None] == along_last(np.arange(rules.faces, dtype=np.uint8), tops.ndim + 1)
 
 
+def is_wager(rules: Rules) -> np.ndarray:
+    """Marks the face of the wagers, for every colour; bool[1, R + 1]."""
+    return np.arange(rules.faces)[None] == 0
+
+
+def lead(rules: Rules, info: InfoState) -> jax.Array:
+    """Points ahead of the other player as the table stands; int32[...]."""
+    own, other = (
+        column_scores(rules, columns).sum(-1)
+        for columns in (info.own_expeditions, info.other_expeditions)
+    )
+    return own - other
+
+
 def open_faces(rules: Rules, columns: jax.Array) -> jax.Array:
     """Faces that could still be played on an expedition; bool[..., C, R + 1]."""
     bit = np.array([rules.wagers] + [rules.wagers + r for r in range(rules.ranks)], np.uint16)

@@ -9,6 +9,7 @@ from lostcities_jax.config import with_values
 from lostcities_jax.errors import UserError, shown
 from lostcities_jax.evaluation import agent_file
 from lostcities_jax.evaluation.loading import (
+    check_copy,
     copy_agent,
     load_checkpoint,
     load_metadata,
@@ -70,11 +71,7 @@ def new_state(config: Config, solver: Solver, folder: pathlib.Path) -> Any:
     if not config.gradient.start_from:
         return solver.init()
     path = folder / COPY
-    if not path.is_file():
-        raise UserError(
-            f"{path} is missing, the run's copy of {shown(config.gradient.start_from)}, from which "
-            f"it starts; allowed: that file, or another made by python -m lostcities_jax.export"
-        )
+    check_copy(path, f"{shown(config.gradient.start_from)}, where it starts")
     metadata, start = load_checkpoint(str(path))
     _check(str(path), metadata, config)
     network = start["policy"] if "policy" in start else start["strategy"]

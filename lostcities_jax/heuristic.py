@@ -15,8 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from lostcities_jax.cards import face_values
-from lostcities_jax.engine import column_scores
-from lostcities_jax.features import column_counts, hand_counts, open_faces, top_faces
+from lostcities_jax.features import (
+    column_counts,
+    hand_counts,
+    is_wager,
+    lead,
+    open_faces,
+    top_faces,
+)
 from lostcities_jax.info_state import InfoState
 from lostcities_jax.rules import Rules
 
@@ -73,10 +79,9 @@ class _Situation(NamedTuple):
       opened: own expeditions with any card. float32[].
       from_here: numbers in hand of this face or above. float32[C, R + 1].
       points_from_here: their points. float32[C, R + 1].
+      high_from_here: those of the upper half. float32[C, R + 1].
       commitment: how much a colour matters to oneself. float32[C, 1].
       gift: what a card is worth to the other player. float32[C, R + 1].
-      plan: what opening a colour with this card promises, 0 or less: nothing.
-        float32[C, R + 1].
       deck_left: cards in the deck. float32[].
     """
 
@@ -87,9 +92,9 @@ class _Situation(NamedTuple):
     opened: jax.Array
     from_here: jax.Array
     points_from_here: jax.Array
+    high_from_here: jax.Array
     commitment: jax.Array
     gift: jax.Array
-    plan: jax.Array
     deck_left: jax.Array
 
 
@@ -99,12 +104,13 @@ def card_scores(rules: Rules, params: HeuristicParams, info: InfoState) -> jax.A
     One question comes before the next: a wager, a number, a first opening, a discard.
     """
     now = _situation(rules, params, info)
+    plan = _plan(rules, now)
     playable = (now.hand > 0) & now.own.can_play
-    is_number = ~_is_wager(rules)
+    is_number = ~is_wager(rules)
     plays = jnp.full_like(now.hand, _NEVER)
     for fits, scores in (
-        (is_number, _first_opening_scores(rules, now)),
-        (is_number, _number_scores(rules, now)),
+        (is_number, _first_opening_scores(rules, now, plan)),
+        (is_number, _number_scores(rules, now, plan)),
         (~is_number, _wager_scores(rules, now)),
     ):
         scores = jnp.where(playable & fits, scores, _NEVER)
@@ -117,37 +123,27 @@ def draw_scores(
     rules: Rules, params: HeuristicParams, info: InfoState
 ) -> tuple[jax.Array, jax.Array]:
     """Scores of drawing from the deck, and each card from its pile; float32[], [C, R + 1]."""
-    now = _situation(rules, params, info)
-    own, other = (
-        column_scores(rules, columns).sum()
-        for columns in (info.own_expeditions, info.other_expeditions)
-    )
-    lead = own - other
-    is_late, is_middle = now.deck_left <= _late(rules), now.deck_left <= _middle(rules)
-    deck = jnp.select([is_late, is_middle], [-1.0, 1.0], 2.0) + jnp.where(lead > 0, 0.75, -1.25)
-    return deck, _pile_scores(rules, now, lead)
+    now, ahead = _situation(rules, params, info), lead(rules, info)
+    deck = _by_time(rules, now, early=2.0, middle=1.0, late=-1.0)
+    return deck + jnp.where(ahead > 0, 0.75, -1.25), _pile_scores(rules, now, ahead)
 
 
 def _situation(rules: Rules, params: HeuristicParams, info: InfoState) -> _Situation:
-    values = _values(rules)
     hand = hand_counts(rules, info.hand).astype(jnp.float32)
     own, other = _side(rules, info.own_expeditions), _side(rules, info.other_expeditions)
-    numbers = jnp.where(_is_wager(rules), 0, hand)
-    asked = _asked(rules, params)
-    deck_left = info.deck_left.astype(jnp.float32)
-    opened = (own.length > 0).sum().astype(jnp.float32)
+    numbers = jnp.where(is_wager(rules), 0, hand)
     return _Situation(
-        asked=asked,
+        asked=_asked(rules, params),
         own=own,
         other=other,
         hand=hand,
-        opened=opened,
+        opened=(own.length > 0).sum().astype(jnp.float32),
         from_here=_from_here(numbers),
-        points_from_here=_from_here(numbers * values),
+        points_from_here=_from_here(numbers * _values(rules)),
+        high_from_here=_from_here(numbers * _is_high(rules)),
         commitment=_commitment(rules, own, hand),
         gift=_gift(rules, other, top_faces(rules, info)),
-        plan=_plan(rules, asked, numbers, hand[:, :1], opened, deck_left),
-        deck_left=deck_left,
+        deck_left=info.deck_left.astype(jnp.float32),
     )
 
 
@@ -200,33 +196,25 @@ def _bonus_hope(rules: Rules, length: jax.Array, to_come: jax.Array) -> jax.Arra
 def _gift(rules: Rules, other: _Side, tops: jax.Array) -> jax.Array:
     """What a card is worth to the other player as far as all can see; float32[C, R + 1]."""
     values = _values(rules)
-    on_top = jnp.where(_is_wager(rules), 1.5, 1 + 0.1 * values)
+    on_top = jnp.where(is_wager(rules), 1.5, 1 + 0.1 * values)
     interest = 5 * (other.length > 0) + 2 * other.wagers + 0.25 * other.points + 0.4 * other.last
     interest += (on_top * (tops & other.can_play)).sum(-1, keepdims=True)
     if rules.cards_per_color >= rules.bonus_cards:
         interest += 0.2 * rules.bonus * (other.length + 1 >= rules.bonus_cards)
-    worth = jnp.where(_is_wager(rules), 8 + 1.5 * interest, values * (0.4 + 0.25 * interest))
+    worth = jnp.where(is_wager(rules), 8 + 1.5 * interest, values * (0.4 + 0.25 * interest))
     return jnp.where(other.can_play, worth, 0)
 
 
-def _plan(
-    rules: Rules,
-    asked: _Asked,
-    numbers: jax.Array,
-    wagers: jax.Array,
-    opened: jax.Array,
-    deck_left: jax.Array,
-) -> jax.Array:
-    """What opening a colour with this card promises; float32[C, R + 1].
+def _plan(rules: Rules, now: _Situation) -> jax.Array:
+    """What opening a colour with this card promises, 0 or less for nothing; float32[C, R + 1].
 
     The more colours are open, the fewer reasons count and the more one has to promise.
     """
-    values = _values(rules)
-    is_high = np.arange(rules.faces)[None] >= _middle_face(rules)
-    count, points = _from_here(numbers), _from_here(numbers * values)
-    high = _from_here(numbers * is_high)
+    values, asked, opened = _values(rules), now.asked, now.opened
+    count, points, high = now.from_here, now.points_from_here, now.high_from_here
+    wagers = now.hand[:, :1]
     price = jnp.select([opened <= 1, opened == 2, opened == 3], [0.0, 6.0, 14.0], 28.0)
-    is_middle = deck_left <= _middle(rules)
+    is_middle = now.deck_left <= _middle(rules)
 
     has_sum = points >= asked.open_sum
     top_heavy = (high > 0) | (points >= 0.85 * float(values.sum()))
@@ -256,51 +244,49 @@ def _wager_scores(rules: Rules, now: _Situation) -> jax.Array:
     return jnp.where(is_supported & is_time, score, _NEVER)
 
 
-def _number_scores(rules: Rules, now: _Situation) -> jax.Array:
+def _number_scores(rules: Rules, now: _Situation, plan: jax.Array) -> jax.Array:
     """Scores of playing a number, _NEVER where a colour is not worth opening; [C, R + 1]."""
     values = _values(rules)
     bonus = _bonus_after_play(rules, now)
-    is_late, is_middle = now.deck_left <= _late(rules), now.deck_left <= _middle(rules)
-    hurry = jnp.select([is_late, is_middle], [2.0, 0.8], 0.0)
+    hurry = _by_time(rules, now, early=0.0, middle=0.8, late=2.0)
     projected = now.own.points + now.points_from_here
     extending = 8.0 + values.max() - values + hurry * values + 3 * now.own.wagers + bonus
     extending -= 6 * (projected < now.asked.open_sum)
 
     low_first = np.maximum(0, _middle_face(rules) - np.arange(rules.faces))[None]
-    opening = now.points_from_here + 2 * now.from_here + 1.5 * now.hand[:, :1] + now.plan
+    opening = now.points_from_here + 2 * now.from_here + 1.5 * now.hand[:, :1] + plan
     opening += rules.penalty + low_first + bonus - _lateness(rules, now)
-    is_worth = (now.plan > 0) & (now.deck_left > now.asked.last_opening)
+    is_worth = (plan > 0) & (now.deck_left > now.asked.last_opening)
     return jnp.where(now.own.length > 0, extending, jnp.where(is_worth, opening, _NEVER))
 
 
-def _first_opening_scores(rules: Rules, now: _Situation) -> jax.Array:
+def _first_opening_scores(rules: Rules, now: _Situation, plan: jax.Array) -> jax.Array:
     """Scores of opening at all when nothing is open yet, _NEVER if no card is fit; [C, R + 1]."""
     values = _values(rules)
     numbers, points = now.from_here[:, 1:2], now.points_from_here[:, 1:2]
     is_some = (numbers >= 2) | (points >= 0.5 * now.asked.open_sum)
-    is_fit = (now.plan > 0) | is_some | (now.deck_left <= _middle(rules))
-    score = now.plan + 0.2 * points + values.max() + 1 - values
+    is_fit = (plan > 0) | is_some | (now.deck_left <= _middle(rules))
+    score = plan + 0.2 * points + values.max() + 1 - values
     return jnp.where(is_fit & (now.opened == 0), score, _NEVER)
 
 
 def _discard_scores(rules: Rules, now: _Situation) -> jax.Array:
     """Scores of discarding, highest for what helps neither side; float32[C, R + 1]."""
     values = _values(rules)
-    is_low = np.arange(rules.faces)[None] <= _middle_face(rules)
     number = 0.8 * values + now.commitment + 7 * (now.own.length > 0)
-    number += 5 * ((now.commitment >= 6) & is_low)
+    number += 5 * ((now.commitment >= 6) & _is_low(rules))
     wager = 7 + 1.2 * now.commitment + 4
-    use = jnp.where(_is_wager(rules), wager, number)
+    use = jnp.where(is_wager(rules), wager, number)
     return jnp.where(now.own.can_play, -use, 20) - now.gift + jnp.where(now.other.can_play, 0, 6)
 
 
-def _pile_scores(rules: Rules, now: _Situation, lead: jax.Array) -> jax.Array:
-    """Scores of drawing a card from its pile, at a lead in points; float32[C, R + 1]."""
+def _pile_scores(rules: Rules, now: _Situation, ahead: jax.Array) -> jax.Array:
+    """Scores of drawing a card from its pile, so many points ahead; float32[C, R + 1]."""
     values = _values(rules)
     is_open = now.own.length > 0
     support = _support(rules, now)
     crowding = jnp.select([now.opened >= 4, now.opened >= 3], [20.0, 10.0], 0.0)
-    base = 0.4 * now.gift + 1.5 * (lead <= 0) - crowding * ~is_open
+    base = 0.4 * now.gift + 1.5 * (ahead <= 0) - crowding * ~is_open
 
     numbers, points = now.from_here[:, 1:2], now.points_from_here[:, 1:2]
     is_weak = (numbers < now.asked.wager_cards) | (points < now.asked.wager_sum)
@@ -312,27 +298,25 @@ def _pile_scores(rules: Rules, now: _Situation, lead: jax.Array) -> jax.Array:
     use = values + 0.7 * now.commitment + jnp.where(is_open, 5, support)
     number = base + jnp.where(now.own.can_play, use, -2) + bonus
 
-    is_refused = ~is_open & (now.opened >= 4) & (support < 6) & (now.gift < 10) & (lead > -15)
-    is_refused &= is_weak | ~_is_wager(rules)
-    return jnp.where(is_refused, -8, jnp.where(_is_wager(rules), wager, number))
+    is_refused = ~is_open & (now.opened >= 4) & (support < 6) & (now.gift < 10) & (ahead > -15)
+    is_refused &= is_weak | ~is_wager(rules)
+    return jnp.where(is_refused, -8, jnp.where(is_wager(rules), wager, number))
 
 
 def _support(rules: Rules, now: _Situation) -> jax.Array:
     """What speaks for opening the colour of a card on a pile some day; float32[C, R + 1]."""
-    faces, wagers = np.arange(rules.faces)[None], now.hand[:, :1]
-    is_high = (faces >= _middle_face(rules)) | (
-        _from_here(now.hand * (faces >= _middle_face(rules))) > 0
-    )
-    would_open = (now.from_here + 1 >= now.asked.open_cards) & is_high
+    wagers, plan = now.hand[:, :1], _plan(rules, now)
+    has_high = _is_high(rules) | (now.high_from_here > 0)
+    would_open = (now.from_here + 1 >= now.asked.open_cards) & has_high
     would_open &= now.points_from_here + _values(rules) >= now.asked.open_sum
     is_start = (now.opened <= 2) & ((now.from_here > 0) | (wagers > 0))
     share = jnp.select([now.opened <= 2, now.opened == 3], [0.25, 0.1], 0.0)
     return (
         0.8 * now.from_here
         + wagers
-        + 1.5 * (faces <= _middle_face(rules))
+        + 1.5 * _is_low(rules)
         + jnp.where(would_open, 4, 1.5 * is_start)
-        + share * jnp.where(now.opened == 3, jnp.maximum(now.plan, 0), now.plan)
+        + share * jnp.where(now.opened == 3, jnp.maximum(plan, 0), plan)
     )
 
 
@@ -344,8 +328,13 @@ def _bonus_after_play(rules: Rules, now: _Situation) -> jax.Array:
 
 def _lateness(rules: Rules, now: _Situation) -> jax.Array:
     """What an opening costs as the deck runs out; float32[]."""
+    return _by_time(rules, now, early=0.0, middle=8.0, late=15.0)
+
+
+def _by_time(rules: Rules, now: _Situation, early: float, middle: float, late: float) -> jax.Array:
+    """One of three numbers, by how far the deck has run out; float32[]."""
     is_late, is_middle = now.deck_left <= _late(rules), now.deck_left <= _middle(rules)
-    return jnp.select([is_late, is_middle], [15.0, 8.0], 0.0)
+    return jnp.select([is_late, is_middle], [late, middle], early)
 
 
 def _from_here(amounts: jax.Array) -> jax.Array:
@@ -366,11 +355,16 @@ def _middle_face(rules: Rules) -> int:
     return (rules.ranks + 1) // 2
 
 
+def _is_high(rules: Rules) -> np.ndarray:
+    """Marks the middle face and those above; bool[1, R + 1]."""
+    return np.arange(rules.faces)[None] >= _middle_face(rules)
+
+
+def _is_low(rules: Rules) -> np.ndarray:
+    """Marks the middle face and those below, wagers too; bool[1, R + 1]."""
+    return np.arange(rules.faces)[None] <= _middle_face(rules)
+
+
 def _values(rules: Rules) -> np.ndarray:
     """Points of each face, wagers 0; float32[1, R + 1]."""
     return face_values(rules).astype(np.float32)[None]
-
-
-def _is_wager(rules: Rules) -> np.ndarray:
-    """Marks the face of the wagers; bool[1, R + 1]."""
-    return np.arange(rules.faces)[None] == 0

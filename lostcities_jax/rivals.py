@@ -11,10 +11,10 @@ from typing import Any
 import jax
 
 from lostcities_jax.bots import BOTS
-from lostcities_jax.errors import UserError, shown
+from lostcities_jax.errors import shown
 from lostcities_jax.evaluation import agent_file
 from lostcities_jax.evaluation.agents import Agent
-from lostcities_jax.evaluation.loading import copy_agent, load_agents, pinned
+from lostcities_jax.evaluation.loading import check_copy, copy_agent, load_agents, pinned
 from lostcities_jax.rollout import Policy, most_probable
 from lostcities_jax.settings import Config
 from lostcities_jax.solvers.opponents import without_fallback
@@ -38,7 +38,8 @@ def load_rival(config: Config, folder: pathlib.Path | None = None) -> Agent | No
         return None
     name = settings.agent
     if folder is not None and name not in BOTS:
-        name = str(_copy_in(folder, name))
+        check_copy(folder / COPY, f"its rival {shown(name)}")
+        name = str(folder / COPY)
     policy = None if settings.policy == "auto" else settings.policy
     _, (agent,) = load_agents([name], policy, config.rules)
     assert isinstance(agent, Agent)  # a mixture is no strategy that can be asked for here
@@ -69,16 +70,6 @@ def keep_rival(config: Config, folder: pathlib.Path) -> None:
     name = config.rival.agent
     if name and name not in BOTS:
         copy_agent(name, folder / COPY)
-
-
-def _copy_in(folder: pathlib.Path, name: str) -> pathlib.Path:
-    path = folder / COPY
-    if not path.is_file():
-        raise UserError(
-            f"{path} is missing, the run's copy of its rival {shown(name)}; allowed: that file, "
-            f"or another made of the rival by python -m lostcities_jax.export"
-        )
-    return path
 
 
 def as_rival(agent: Agent) -> Rival:

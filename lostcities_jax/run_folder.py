@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import pathlib
-import shutil
 from collections.abc import Callable, Iterator
 
 from lostcities_jax import checkpoint
@@ -48,7 +47,8 @@ def create(
         try:
             fill(path)
         except UserError:  # another try finds no run that never was
-            shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(OSError):  # what somebody else has put there stays
+                path.rmdir()
             raise
         record = json.dumps(environment_record(), indent=2) + "\n"
         (path / ENVIRONMENT_FILE).write_text(record, encoding="utf-8")

@@ -104,8 +104,8 @@ def main(argv: Sequence[str], watch: Sink | None = None) -> int:
 
 
 def _keep_agents(config: Config, folder: pathlib.Path) -> None:
-    keep_rival(config, folder)
     keep_start(config, folder)
+    keep_rival(config, folder)  # which has been loaded before: nothing is left if the other fails
 
 
 def _announce(

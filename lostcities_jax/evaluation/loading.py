@@ -142,15 +142,33 @@ def load_checkpoint(name: str) -> tuple[checkpoint.Metadata, dict[str, Any]]:
 def copy_agent(name: str, path: pathlib.Path) -> None:
     """Copies the strategies of an agent to a file: what it was made of may go, or change.
 
-    Past strategies are left out, which may take more room than all else.
-
     Raises:
       UserError: for neither a checkpoint nor an agent file, a damaged one, or a copy that cannot
         be written.
     """
-    metadata, policy = load_checkpoint(name)
-    policy = {part: tree for part, tree in policy.items() if not part.startswith("snapshot")}
-    agent_file.write(path, policy, dataclasses.replace(metadata, snapshot_slots=0), config="")
+    metadata, policy = without_snapshots(*load_checkpoint(name))
+    agent_file.write(path, policy, metadata, config="")
+
+
+def check_copy(path: pathlib.Path, of: str) -> None:
+    """Refuses to go on without the copy that a run has of an agent.
+
+    Raises:
+      UserError: for no such file; `of` says whose copy it is.
+    """
+    if not path.is_file():
+        raise UserError(
+            f"{path} is missing, the run's copy of {of}; allowed: that file, or another made of "
+            f"it by python -m lostcities_jax.export"
+        )
+
+
+def without_snapshots(
+    metadata: checkpoint.Metadata, policy: dict[str, Any]
+) -> tuple[checkpoint.Metadata, dict[str, Any]]:
+    """A checkpoint less its past strategies, which may take more room than all else."""
+    kept = {part: tree for part, tree in policy.items() if not part.startswith("snapshot")}
+    return dataclasses.replace(metadata, snapshot_slots=0), kept
 
 
 def _policy(name: str, metadata: checkpoint.Metadata) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from lostcities_jax import engine
 from lostcities_jax.arrays import along_last
 from lostcities_jax.cards import all_cards
-from lostcities_jax.features import encode
+from lostcities_jax.features import encode, lead
 from lostcities_jax.games.game import Deals, Game, Phase
 from lostcities_jax.info_state import observe, observe_open, pack, packed_size, unpack
 from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, NUM_PLAYERS, Rules
@@ -50,12 +50,7 @@ def lost_cities(rules: Rules) -> Game:
         return (points[0] - points[1]).astype(jnp.float32)
 
     def standing(packed: jax.Array) -> jax.Array:
-        info = unpack(rules, packed)
-        own, other = (
-            engine.column_scores(rules, columns).sum(-1)
-            for columns in (info.own_expeditions, info.other_expeditions)
-        )
-        return (own - other).astype(jnp.float32)
+        return lead(rules, unpack(rules, packed)).astype(jnp.float32)
 
     def flat_features(packed: jax.Array) -> jax.Array:
         features = encode(rules, unpack(rules, packed))

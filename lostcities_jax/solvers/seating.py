@@ -102,23 +102,23 @@ def make_games(
         def other(opponent_params: Any) -> Seat:
             return Seat(opponent_params, jnp.float32(0.0), jnp.asarray(False))
 
-        if rival is not None:
+        def against(policy: TraversalPolicy, first: Any, second: Any) -> list[tuple]:
+            """A batch in each seat; the opponent's parameters in seat 0 and in seat 1."""
             return [
-                ((0,), (own_play, rival.policy), (own, other(rival.params[1]))),
-                ((1,), (rival.policy, own_play), (other(rival.params[0]), own)),
+                ((0,), (own_play, policy), (own, other(second))),
+                ((1,), (policy, own_play), (other(first), own)),
             ]
-        both = (own_play, own_play)
+
+        if rival is not None:
+            return against(rival.policy, *rival.params)
         if has_league:
-            past = other(SeatParams(draw(kept, params, 0, key), jnp.asarray(is_gradient)))
-            return [((0,), both, (own, past)), ((1,), both, (past, own))]
-        seated = [((0, 1), both, (own, own))]
-        if sparring:
-            bot, bot_play = other(bot_of(sparring, key)), sparring_policy(game)
-            seated += [
-                ((0,), (own_play, bot_play), (own, bot)),
-                ((1,), (bot_play, own_play), (bot, own)),
-            ]
-        return seated
+            past = SeatParams(draw(kept, params, 0, key), jnp.asarray(is_gradient))
+            return against(own_play, past, past)
+        itself = [((0, 1), (own_play, own_play), (own, own))]
+        if not sparring:
+            return itself
+        bot = bot_of(sparring, key)
+        return itself + against(sparring_policy(game), bot, bot)
 
     def play(
         params: Any, kept: Snapshots | None, index: int, key: jax.Array, meeting_key: jax.Array
