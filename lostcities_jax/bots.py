@@ -130,8 +130,12 @@ def _best_draw(
 
 
 def _last_best(scores: jax.Array) -> jax.Array:
-    """Index of the highest score, of equal ones the last; int32[]."""
-    return scores.size - 1 - jnp.argmax(scores[::-1]).astype(jnp.int32)
+    """Index of the highest score, of equal ones the last; int32[].
+
+    Two plain maxima: on a CPU they take a small part of the time of an `argmax`.
+    """
+    places = jnp.arange(scores.size, dtype=jnp.int32)
+    return jnp.where(scores == scores.max(), places, 0).max()
 
 
 @functools.cache

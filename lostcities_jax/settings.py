@@ -55,8 +55,8 @@ class TraversalConfig:
       branches: how many of the legal actions robust sampling follows.
       opponent: policy the opponent samples from: its current or average strategy, a past one
         drawn for each batch by the weights of `league`, or a rule-based player.
-      sparring: rule-based players that a network which plays itself meets as well: one of them is
-        drawn for each iteration and plays a batch in each seat.
+      sparring: rule-based players that a network which plays itself meets as well: for each
+        iteration one is drawn for each seat, and plays half as many games there.
       fallback: strategy where no advantage is positive.
       precision: of the networks' arithmetic while walking; fits are in float32.
       estimator: of regrets: by importance weights alone, around a critic's values, or by

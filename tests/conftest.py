@@ -3,6 +3,7 @@
 import functools
 import os
 import tempfile
+from pathlib import Path
 
 # JAX reads this when it is imported; a machine with an accelerator may choose otherwise.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -65,6 +66,8 @@ LONGEST = [
 
 
 def pytest_collection_modifyitems(items):
+    missing = [name for name in LONGEST if not (Path(__file__).parent / f"test_{name}.py").exists()]
+    assert not missing, f"LONGEST names files that are not there: {missing}"
     places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 

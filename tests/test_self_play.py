@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from traversal_helpers import arbitrary_baselines, seats, table_policy
 
-from lostcities_jax.bots import BOTS
 from lostcities_jax.devices import Machine, one_process, select_machine
 from lostcities_jax.games.catalogue import make_game
 from lostcities_jax.games.lost_cities import lost_cities
@@ -18,7 +17,7 @@ from lostcities_jax.games.utility import with_utility
 from lostcities_jax.losses import clipped_surrogate, cross_entropy
 from lostcities_jax.networks import make_network
 from lostcities_jax.regret import masked_softmax, regret_matching, uniform_strategy
-from lostcities_jax.rules import CARD_PHASE, MINI, Rules
+from lostcities_jax.rules import CARD_PHASE, DRAW_PHASE, MINI, Rules
 from lostcities_jax.settings import (
     Config,
     CriticConfig,
@@ -29,7 +28,7 @@ from lostcities_jax.settings import (
     SnapshotConfig,
     TraversalConfig,
 )
-from lostcities_jax.solvers.opponents import draw_bot
+from lostcities_jax.solvers.opponents import draw_places, fixed_policy, sparring_policy
 from lostcities_jax.solvers.self_play import make_self_play
 from lostcities_jax.traversal.lockstep import traverse
 from lostcities_jax.traversal.plan import Plan
@@ -206,14 +205,38 @@ def test_bots_to_spar_with_add_a_batch_in_each_seat_and_are_not_learned_from():
     assert int(memories.advantage.seen[0]) == own < decisions == int(memories.critic.seen[0])
 
 
-def test_the_bot_to_spar_with_is_drawn_anew_for_each_iteration():
-    names = ("random", "discard-only", "noisy")
-    keys = jax.random.split(jax.random.key(0), 300)
-    drawn = jax.vmap(functools.partial(draw_bot, names))(keys)
-    rows = set(zip(drawn.uniform.tolist(), drawn.never_plays.tolist(), strict=True))
-    assert rows == {(float(BOTS[name].uniform), bool(BOTS[name].never_plays)) for name in names}
-    counts = np.unique(np.asarray(drawn.uniform), return_counts=True)[1]
-    np.testing.assert_allclose(counts, 100, atol=4 * (300 * 2 / 9) ** 0.5)
+def test_bots_to_spar_with_get_half_as_many_games_in_each_seat():
+    _, _, steps = make(with_traversal(CONFIG, sparring=("discard-only",)))
+    state = steps.init()
+    counts = [steps.statistics(steps.play(state, 1, index)) for index in range(3)]
+    assert [int(batch.depth_histogram.sum()) for batch in counts] == [30, 15, 15]
+    assert not any(int(batch.unfinished) for batch in counts)
+
+
+def test_whom_the_network_meets_is_drawn_for_each_seat_and_iteration():
+    keys = jax.random.split(jax.random.key(0), 900)
+    drawn = np.stack(jax.vmap(functools.partial(draw_places, 3))(keys))
+    pairs, counts = np.unique(drawn, axis=1, return_counts=True)
+    assert pairs.T.tolist() == [[first, second] for first in range(3) for second in range(3)]
+    np.testing.assert_allclose(counts, 100, atol=4 * (900 * 8 / 81) ** 0.5)
+
+
+@pytest.mark.usefixtures("quick_compile")
+def test_bots_to_spar_with_may_be_of_both_programs_and_play_as_themselves():
+    names = ("noisy", "expert", "discard-only")
+    config = with_traversal(CONFIG, opponent="random", traversals=8)
+    game, _, steps = make(config)
+    tape = jax.device_get(steps.play(steps.init(), 1, 0).tape)
+    together = jax.jit(sparring_policy(game, names), static_argnums=3)
+    for place, name in enumerate(names):
+        alone = jax.jit(fixed_policy(game, name), static_argnums=3)
+        for phase, head in ((2, CARD_PHASE), (3, DRAW_PHASE)):
+            rows = jax.tree.map(np.concatenate, tape.rows[phase])
+            info, legal = rows.info[rows.live], rows.legal[rows.live]
+            expected, _ = alone(None, info, legal, head)
+            strategy, _ = together(jnp.int32(place), info, legal, head)
+            np.testing.assert_array_equal(strategy, expected)
+            assert len(info) > 20
 
 
 @pytest.mark.usefixtures("quick_compile")

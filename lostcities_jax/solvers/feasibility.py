@@ -91,7 +91,7 @@ def check_settings(config: Config, game: Game) -> None:
 
 
 def _check_sparring(config: Config, game: Game) -> None:
-    """Refuses bots to spar with where the network does not play itself, or two programs of them."""
+    """Refuses bots to spar with where the network does not play itself."""
     name = f"traversal.sparring is {', '.join(config.traversal.sparring)}"
     if game.rules is None:
         raise UserError(f"{name}, who play Lost Cities alone; allowed in {game.name}: none")
@@ -101,9 +101,6 @@ def _check_sparring(config: Config, game: Game) -> None:
         )
     if config.rival.agent or config.traversal.opponent != "current":
         raise UserError(f"{name}; allowed with traversal.opponent current and without a rival")
-    if len({type(BOTS[bot].judgement) for bot in config.traversal.sparring}) > 1:
-        others = [bot for bot in config.traversal.sparring if bot != "expert"]
-        raise UserError(f"{name}; allowed: expert alone, or {', '.join(others)} without it")
 
 
 def _check_self_play(config: Config) -> None:

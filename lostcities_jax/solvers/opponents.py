@@ -7,10 +7,12 @@ opponent is another function.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lostcities_jax.bots import BOTS, BotParams, batched_bot_policy
 from lostcities_jax.games.game import Game
@@ -73,16 +75,39 @@ def fixed_policy(game: Game, name: str) -> TraversalPolicy:
 
 
 @functools.cache
-def sparring_policy(game: Game) -> TraversalPolicy:
-    """The policy function of `BotParams`: who the bot is, is data."""
-    return without_fallback(batched_bot_policy(game.rules))
+def sparring_policy(game: Game, names: tuple[str, ...]) -> TraversalPolicy:
+    """The policy function of the place of a bot among some: who plays, is data."""
+    bots = [BOTS[name] for name in names]
+    kinds = list(dict.fromkeys(type(bot.judgement) for bot in bots))
+    kind_of = np.array([kinds.index(type(bot.judgement)) for bot in bots])
+    programs = [_bots_of(game, kind, bots) for kind in kinds]
+
+    def policy(place: jax.Array, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
+        plays = [functools.partial(program, head=head) for program in programs]
+        return jax.lax.switch(jnp.asarray(kind_of)[place], plays, place, info, legal)
+
+    return without_fallback(policy)
 
 
-def draw_bot(names: tuple[str, ...], key: jax.Array) -> BotParams:
-    """One of some bots of one program, each as likely. Consumes `key`."""
-    table = jax.tree.map(lambda *values: jnp.stack(values), *(BOTS[name] for name in names))
-    drawn = jax.random.randint(key, (), 0, len(names))
-    return jax.tree.map(lambda values: values[drawn], table)
+def draw_places(count: int, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Whom of `count` bots the network meets in seat 0 and in seat 1. Consumes `key`."""
+    drawn = jax.random.randint(key, (2,), 0, count)
+    return drawn[0], drawn[1]
+
+
+def _bots_of(game: Game, kind: type, bots: list[BotParams]) -> Callable[..., jax.Array]:
+    """The bots of one program, each at its place; those of others play by its defaults."""
+    alike = [
+        bot if isinstance(bot.judgement, kind) else bot._replace(judgement=kind()) for bot in bots
+    ]
+    table = jax.tree.map(lambda *values: np.stack(values), *alike)
+    play = batched_bot_policy(game.rules)
+
+    def program(place: jax.Array, info: jax.Array, legal: jax.Array, head: int) -> jax.Array:
+        bot = jax.tree.map(lambda values: jnp.asarray(values)[place], table)
+        return play(bot, info, legal, head)
+
+    return program
 
 
 @functools.cache

@@ -98,8 +98,8 @@ def check_room(config: Config, game: Game, batch: Statistics, iteration: int) ->
         )
     if batch.unfinished:
         raise UserError(
-            f"traversal.tape_cycles is {plan.cycles(game)}, too few for {batch.unfinished} of "
-            f"{plan.quota} traversals of iteration {iteration}; allowed: more"
+            f"traversal.tape_cycles is {plan.cycles(game)}, too few for {batch.unfinished} "
+            f"traversals of iteration {iteration}; allowed: more"
         )
 
 

@@ -37,10 +37,8 @@ from lostcities_jax.solvers.common import (
 from lostcities_jax.solvers.fits import critic_fit, policy_fit, strategy_fit
 from lostcities_jax.solvers.joint import new_memory, own_key
 from lostcities_jax.solvers.remembering import Memories, Writers, make_remember
-from lostcities_jax.solvers.scheduling import part_of, traversal_plan
 from lostcities_jax.solvers.seating import Batch, Rival, make_games
 from lostcities_jax.traversal.samples import critic_advantage, policy_advantage
-from lostcities_jax.traversal.sharded import own_quota
 from lostcities_jax.traversal.statistics import Statistics, tape_statistics
 
 _POLICY, _STRATEGY, _CRITIC = range(3)  # what is fitted
@@ -194,14 +192,13 @@ def make_self_play(
         kept = keep(state.snapshots, (state.policy.params,), iteration, key)
         return state._replace(snapshots=kept)
 
-    quota = own_quota(traversal_plan(config, game), machine.lanes.size or 1, part_of(machine))
-    count = jax.jit(functools.partial(tape_statistics, game, quota))
+    count = jax.jit(functools.partial(tape_statistics, game), static_argnums=0)
     return SelfPlay(
         init=init,
         new_memories=new_memories,
         batches=games.batches,
         play=play,
-        statistics=lambda batch: count(batch.tape, batch.summary),
+        statistics=lambda batch: count(batch.quota, batch.tape, batch.summary),
         remember=remember,
         fit_policy=fit_policy,
         fit_critic=fit_critic,
