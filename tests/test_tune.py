@@ -180,7 +180,7 @@ def too_long(state, iteration, timed):
 
 @pytest.mark.parametrize(
     ("iterate", "message"),
-    [(broken, "out of memory.*lower traversal.batch_width"), (too_long, "too few for 3 traversals")],
+    [(broken, "out of memory.*lower traversal.batch_width"), (too_long, "too few for 3 trav")],
 )
 def test_what_train_would_stop_at_is_no_measurement(iterate, message, tmp_path, monkeypatch):
     (tmp_path / "tiny.yaml").write_text(TINY)
