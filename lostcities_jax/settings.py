@@ -56,7 +56,8 @@ class TraversalConfig:
       opponent: policy the opponent samples from: its current or average strategy, a past one
         drawn for each batch by the weights of `league`, or a rule-based player.
       sparring: rule-based players that a network which plays itself meets as well: for each
-        iteration one is drawn for each seat, and plays half as many games there.
+        iteration one is drawn for each seat.
+      sparring_share: games that it plays in each seat, of as many as the network plays with itself.
       fallback: strategy where no advantage is positive.
       precision: of the networks' arithmetic while walking; fits are in float32.
       estimator: of regrets: by importance weights alone, around a critic's values, or by
@@ -78,6 +79,7 @@ class TraversalConfig:
     branches: Count = 2
     opponent: TraversalOpponent = "current"
     sparring: tuple[Opponent, ...] = ()
+    sparring_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     fallback: Literal["argmax", "uniform"] = "argmax"
     precision: Literal["float32", "bfloat16"] = "float32"
     estimator: Literal["outcome", "baseline", "critic"] = "critic"

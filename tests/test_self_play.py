@@ -205,11 +205,12 @@ def test_bots_to_spar_with_add_a_batch_in_each_seat_and_are_not_learned_from():
     assert int(memories.advantage.seen[0]) == own < decisions == int(memories.critic.seen[0])
 
 
-def test_bots_to_spar_with_get_half_as_many_games_in_each_seat():
-    _, _, steps = make(with_traversal(CONFIG, sparring=("discard-only",)))
+@pytest.mark.parametrize(("share", "games"), [(0.5, 15), (0.01, 1)])
+def test_bots_to_spar_with_get_their_share_of_games_in_each_seat(share, games):
+    _, _, steps = make(with_traversal(CONFIG, sparring=("discard-only",), sparring_share=share))
     state = steps.init()
     counts = [steps.statistics(steps.play(state, 1, index)) for index in range(3)]
-    assert [int(batch.depth_histogram.sum()) for batch in counts] == [30, 15, 15]
+    assert [int(batch.depth_histogram.sum()) for batch in counts] == [30, games, games]
     assert not any(int(batch.unfinished) for batch in counts)
 
 

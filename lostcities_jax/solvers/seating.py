@@ -1,9 +1,8 @@
 """Who sits where in self-play: the network against itself, a past one, bots or a rival.
 
 Where both seats are the network's, one batch teaches it from both. Otherwise it plays one batch
-in each seat, and learns from its own decisions alone. Bots to spar with come on top of self-play,
-with half as many games in each seat. Batches are played one at a time, so that no more than one
-is in memory.
+in each seat, and learns from its own decisions alone. Bots to spar with come on top of self-play.
+Batches are played one at a time, so that no more than one is in memory.
 """
 
 import dataclasses
@@ -109,7 +108,8 @@ def make_games(
     draw = jax.jit(functools.partial(draw_from_league, config.league), static_argnums=2)
     sparring = config.traversal.sparring
     bots_of = jax.jit(functools.partial(draw_places, len(sparring)))
-    sparring_plan = dataclasses.replace(plan, quota=-(-plan.quota // 2))
+    sparring_games = max(1, round(plan.quota * config.traversal.sparring_share))
+    sparring_plan = dataclasses.replace(plan, quota=sparring_games)
     has_league = rival is None and config.traversal.opponent == "league"
 
     @functools.cache
