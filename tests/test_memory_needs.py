@@ -125,7 +125,7 @@ def test_of_the_two_batches_against_an_opponent_one_tape_is_held_at_a_time(monke
         held.append(sum(tape() is not None for tape in tapes))
         tape = FakeTape()
         tapes.append(weakref.ref(tape))
-        return Batch((index,), tape, None)
+        return Batch((index,), 1, tape, None)
 
     def fit(state, iteration):
         return state, np.zeros(2)
