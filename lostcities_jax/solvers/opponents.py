@@ -76,7 +76,10 @@ def fixed_policy(game: Game, name: str) -> TraversalPolicy:
 
 @functools.cache
 def sparring_policy(game: Game, names: tuple[str, ...]) -> TraversalPolicy:
-    """The policy function of the place of a bot among some: who plays, is data."""
+    """The policy function of the place of a bot among some: who plays, is data.
+
+    A branch for each program, not for each bot, so that more bots are not more to compile.
+    """
     bots = [BOTS[name] for name in names]
     kinds = list(dict.fromkeys(type(bot.judgement) for bot in bots))
     kind_of = np.array([kinds.index(type(bot.judgement)) for bot in bots])

@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
     Attributes:
       learners: the seats whose decisions the network learns from.
-      quota: how many there are, of this process.
+      quota: how many of them this process plays.
       tape: the devices' tapes.
       summary: their summaries.
     """
