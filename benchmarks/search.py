@@ -52,6 +52,7 @@ class Flags:
       depth: own turns before the score as it stands; 0 for play to the end.
       margin: standard errors by which an action must beat the policy's own.
       play: whether rollouts are greedy or sampled.
+      least_probability: of an action beside the most probable one, for it to be tried.
       games: games of a match, both seats of each deal.
       width: games, and rollouts, in lockstep.
       seed: seed of the deals, draws and worlds.
@@ -70,6 +71,7 @@ class Flags:
     depth: CountOrZero = SearchConfig.depth
     margin: Weight = SearchConfig.margin
     play: Literal["greedy", "sampled"] = SearchConfig.play
+    least_probability: Annotated[float, Field(ge=0, lt=1)] = SearchConfig.least_probability
     games: Games = 100
     width: BatchWidth = 1024
     seed: Seed = 0
@@ -98,7 +100,9 @@ def _measure(
     flags: Flags, rules: Rules, base: Agent, opponent: Agent, plain: MatchResult, worlds: int
 ) -> Measurement:
     """Both matches with one number of worlds, and their decisions per second."""
-    search = SearchConfig(worlds, flags.actions, flags.depth, flags.margin, flags.play)
+    search = SearchConfig(
+        worlds, flags.actions, flags.depth, flags.margin, flags.play, flags.least_probability
+    )
     agent = search_agent(rules, base, search, flags.width, flags.seed)
     clock = CompileClock()
     results, rates = [], []

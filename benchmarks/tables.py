@@ -2,7 +2,7 @@
 
 A table stands on one of the pages between two comments with its name and is replaced as a whole,
 so that no figure is copied by hand. Of several records of one setting the newest counts, and none
-from another machine than the newest.
+from another machine than the newest, but for runs of equal time: those have a table a machine.
 """
 
 import dataclasses
@@ -73,13 +73,18 @@ def with_tables(pages: Sequence[str]) -> list[str]:
 
 def stored(name: str) -> list[Record]:
     """Records of a benchmark from the machine of the newest, the newest of each setting."""
+    return stored_by_machine(name)[-1]
+
+
+def stored_by_machine(name: str) -> list[list[Record]]:
+    """The newest record of each setting, machine by machine; that of the newest record is last."""
     path = harness.RESULTS / f"{name}.jsonl"
-    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    found = {}
-    for record in records:
-        if machine_of(record) == machine_of(records[-1]):
-            found[_row_of(record)] = record
-    return list(found.values())
+    machines: dict[str, dict[str, Record]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        rows = machines.pop(machine_of(record), {})
+        machines[machine_of(record)] = rows | {_row_of(record): record}
+    return [list(rows.values()) for rows in machines.values()]
 
 
 def machine_of(record: Record) -> str:
@@ -170,8 +175,12 @@ def _pieces() -> str:
 
 
 def _ablation() -> str:
+    """A table for each machine, since the same minutes are not the same work on another."""
+    return "\n\n".join(_variants(records) for records in stored_by_machine("ablation"))
+
+
+def _variants(records: Sequence[Record]) -> str:
     """One row for each variant, with the figures of its seeds beside each other."""
-    records = stored("ablation")
     lines = [["variant", "iterations", *(f"{name}: win %, points" for name in OPPONENTS)]]
     for variant in dict.fromkeys(one["settings"]["variant"] for one in records):
         figures = [one["figures"] for one in records if one["settings"]["variant"] == variant]

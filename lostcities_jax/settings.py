@@ -290,6 +290,8 @@ class SearchConfig:
         play to the end.
       margin: standard errors by which an action must beat the policy's own to replace it.
       play: whether rollouts take the policy's most probable actions, or sample.
+      least_probability: of an action beside the most probable one, for it to be tried; a bot gives
+        all but one action 0.
     """
 
     worlds: Annotated[int, Field(ge=0, le=4096)] = 0
@@ -297,6 +299,7 @@ class SearchConfig:
     depth: CountOrZero = 0
     margin: Weight = 2.0
     play: Literal["greedy", "sampled"] = "greedy"
+    least_probability: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
     def __post_init__(self):
         if self.worlds == 1:

@@ -270,7 +270,8 @@ def results(monkeypatch, tmp_path):
     figures = {"iterations": 9.0, "games": 5.0, "discard-only, win %": 99.0}
     figures |= {"discard-only, points": 8.0, "expert, win %": 51.25, "expert, points": -2.0}
     trained = [{"variant": "default", "seed": seed, "seeds": (1, 2)} for seed in (1, 2)]
-    write("ablation", [{"settings": one, "rate": 1.0, "figures": figures} for one in trained])
+    rows = [{"settings": one, "rate": 1.0, "figures": figures} for one in trained]
+    write("ablation", [*rows, rows[0] | {"processor": "Slower"}, *rows[:1]])
     return tmp_path
 
 
@@ -290,6 +291,12 @@ def test_the_tables_hold_the_newest_records_of_the_newest_machine(results):
     for pages in ([], [text, text]):
         with pytest.raises(UserError, match="allowed: once"):
             tables.with_tables(pages)
+
+
+def test_runs_of_equal_time_have_a_table_for_each_machine(results):
+    one, newest = tables.TABLES["ablation"]().split("\n\n| variant")
+    assert "| default | 9 | 99.0, +8.0 | 51.2, -2.0 |\n\nOn 2 cores of Slower;" in one
+    assert "| default | 9 / 9 |" in newest and "On 2 cores of Chip;" in newest
 
 
 def test_the_plot_has_a_line_for_each_network_and_the_same_bytes_each_time(results, tmp_path):

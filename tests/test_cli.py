@@ -228,7 +228,8 @@ def test_every_flag_of_evaluate_sets_its_field():
     argv = (
         "runs/a --against noisy runs/b --games 10 --seed 3 --batch-width 64 --policy current "
         "--rules mini --devices 2 --json out.json --search.worlds 32 --search.actions 4 "
-        "--search.depth 2 --search.margin 2 --search.play sampled"
+        "--search.depth 2 --search.margin 2 --search.play sampled "
+        "--search.least-probability 0.1"
     )
     assert parse_evaluate(argv.split()) == EvaluateArguments(
         agent="runs/a",
@@ -237,7 +238,7 @@ def test_every_flag_of_evaluate_sets_its_field():
         seed=3,
         batch_width=64,
         policy="current",
-        search=SearchConfig(worlds=32, actions=4, depth=2, margin=2.0, play="sampled"),
+        search=SearchConfig(32, 4, 2, 2.0, "sampled", 0.1),
         rules="mini",
         devices="2",
         json=pathlib.Path("out.json"),
@@ -306,6 +307,7 @@ def test_a_replay_needs_no_agent():
         ("me --search.worlds 4 --search.actions 1", ["search.actions is 1", "at least 2"]),
         ("me --search.worlds 4 --search.depth -1", ["search.depth is -1", "at least 0"]),
         ("me --search.worlds 4 --search.margin nan", ["search.margin is 'nan'", "a number"]),
+        ("me --search.least-probability 1", ["search.least_probability is 1", "less than 1"]),
         (
             "me --search.worlds 4 --search.play gready",
             ["search.play is 'gready'", "mean 'greedy'?"],

@@ -51,7 +51,8 @@ class Trials(NamedTuple):
 
     Attributes:
       action: int32[B, candidates].
-      tried: False for illegal actions, and where there is nothing to decide. bool[B, candidates].
+      tried: False for illegal and too unlikely actions, and where there is nothing to decide.
+        bool[B, candidates].
       payoffs: the mover's, in each world; 0 where not tried. float32[B, candidates, worlds].
     """
 
@@ -124,7 +125,9 @@ def try_actions(
     action = _candidates(keys, probabilities, legal, search.actions)
     is_over = (infos.deck_left == 0) | (infos.turn >= rules.max_turns)
     has_choice = (legal.sum(-1) > 1) & ~is_over
-    tried = jnp.take_along_axis(legal, action, axis=-1) & has_choice[:, None]
+    is_likely = jnp.take_along_axis(probabilities, action, axis=-1) >= search.least_probability
+    tried = jnp.take_along_axis(legal, action, axis=-1) & is_likely.at[:, 0].set(True)
+    tried &= (has_choice & (tried.sum(-1) > 1))[:, None]
 
     fold = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))
     world_keys = fold(keys, jnp.arange(search.worlds))
