@@ -236,12 +236,10 @@ def test_too_unlikely_actions_are_not_tried(random_game, packed_view):
         rank = legal.cumsum(-1)
         return jnp.where(legal & (rank == 1), 0.7, jnp.where(legal & (rank == 2), 0.3, 0.0))
 
-    two, settings = Agent("two", two_policy, ((), ())), FEW | {"worlds": 64}
+    two, settings = Agent("two", two_policy, ((), ())), FEW | {"actions": ALL, "worlds": 16}
     likely = searching(two, **settings, least_probability=0.2)(infos, legal, CARD_PHASE)
     ranks = np.asarray(legal).cumsum(-1)[np.arange(32), likely.argmax(-1)]
     assert set(ranks) == {1, 2}
-    anything = searching(two, **settings)(infos, legal, CARD_PHASE)
-    assert (np.asarray(legal).cumsum(-1)[np.arange(32), anything.argmax(-1)] > 2).any()
     # One candidate is nothing to decide: the policy plays as it would.
     own = searching(two, **settings, least_probability=0.5)(infos, legal, CARD_PHASE)
     np.testing.assert_array_equal(own, two_policy((), infos, legal, CARD_PHASE))
