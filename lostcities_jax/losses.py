@@ -24,7 +24,7 @@ def cross_entropy(outputs: jax.Array, target: jax.Array, legal: jax.Array) -> ja
     return -jnp.where(legal, target * _log_softmax(outputs, legal), 0.0).sum(-1)
 
 
-def clipped_surrogate(clip: float, entropy: float, axis: str | None = None) -> Loss:
+def clipped_surrogate(clip: float, entropy: jax.Array | float, axis: str | None = None) -> Loss:
     """The clipped objective of a policy gradient (Schulman et al. 2017, equation 7), negated.
 
     Taken over all actions that count and not for the played one alone: with the policy p, the one
@@ -36,7 +36,7 @@ def clipped_surrogate(clip: float, entropy: float, axis: str | None = None) -> L
 
     Args:
       clip: how far the ratio p / o is followed.
-      entropy: weight of the entropy.
+      entropy: weight of the entropy; may be traced.
       axis: mesh axis of processes whose samples, as many in each, are one batch.
 
     Returns:

@@ -224,7 +224,8 @@ class GradientConfig:
     Attributes:
       steps: steps of the policy network an iteration.
       clip: how far the policy may move in an iteration, as a ratio of probabilities.
-      entropy: weight of the policy's entropy.
+      entropy: weight of the policy's entropy in the first iteration.
+      final_entropy: the same in the last; in between it moves in a line.
       start_from: a checkpoint, an agent file or shipped, whose network the policy begins with, that
         of the average strategy if it has one; a new network by default.
     """
@@ -232,6 +233,7 @@ class GradientConfig:
     steps: Count = 600
     clip: Annotated[float, Field(gt=0, le=10)] = 0.2
     entropy: Annotated[float, Field(ge=0, le=10)] = 0.01
+    final_entropy: Annotated[float, Field(ge=0, le=10)] = 0.01
     start_from: Annotated[str, Field(max_length=1000)] = ""
 
 

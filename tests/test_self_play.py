@@ -240,6 +240,27 @@ def test_bots_to_spar_with_may_be_of_both_programs_and_play_as_themselves():
             assert len(info) > 20
 
 
+def test_the_weight_of_the_entropy_moves_in_a_line_from_the_first_iteration_to_the_last():
+    """With advantages of 0 the loss is the entropy alone, of two equal actions log 2."""
+    config = dataclasses.replace(
+        CONFIG,
+        solver="policy_gradient",
+        game="kuhn",
+        iterations=5,
+        gradient=GradientConfig(steps=10, entropy=3.0, final_entropy=1.0),
+    )
+    _, _, steps = make(config)
+    for iteration, weight in ((1, 3.0), (2, 2.5), (5, 1.0)):
+        state = steps.init()
+        state = steps.remember(state, 1, 0, steps.play(state, 1, 0))
+        samples = state.memories.advantage.samples
+        samples = samples._replace(target=samples.target.at[:, 0].set(0.0))
+        advantage = state.memories.advantage._replace(samples=samples)
+        state = state._replace(memories=state.memories._replace(advantage=advantage))
+        _, losses = steps.fit_policy(state, iteration)
+        np.testing.assert_allclose(losses[0], -weight * np.log(2), rtol=1e-4)
+
+
 @pytest.mark.usefixtures("quick_compile")
 @pytest.mark.parametrize(
     ("solver", "network_config"),

@@ -33,6 +33,7 @@ IN_LANES = (  # settings that may differ between the lanes of one program
     "learner.horizon",
     "gradient.clip",
     "gradient.entropy",
+    "gradient.final_entropy",
     "utility.points",
     "utility.win",
 )

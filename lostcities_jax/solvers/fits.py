@@ -54,11 +54,7 @@ def advantage_fit(config: Config, game: Game, network: Network, machine: Machine
 def policy_fit(config: Config, game: Game, network: Network, machine: Machine) -> Fit:
     """Of the policy of self-play to the newest batch: `solver` decides what becomes of it."""
     if config.solver == "policy_gradient":
-        clip, entropy = config.gradient.clip, config.gradient.entropy
-        loss = clipped_surrogate(clip, entropy, fit_axis(machine))
-        steps, fits = config.gradient.steps, config.iterations
-        learner = _learner(config, game, network, machine, loss, steps, 1.0, fits)
-        return _compiled(machine, learner, lambda _: _newest(config))
+        return _gradient_fit(config, game, network, machine)
     steps, scale = config.learner.advantage_steps, config.learner.target_scale
     fits = config.iterations
     learner = _learner(config, game, network, machine, squared_error, steps, scale, fits)
@@ -74,6 +70,26 @@ def policy_fit(config: Config, game: Game, network: Network, machine: Machine) -
         return 1.0 / jnp.minimum(iteration, config.learner.horizon).astype(jnp.float32)
 
     return _compiled(machine, Learner(learner.init, fit), share)
+
+
+def _gradient_fit(config: Config, game: Game, network: Network, machine: Machine) -> Fit:
+    """Along the clipped objective; the entropy's weight moves in a line over the iterations."""
+    settings, steps = config.gradient, config.gradient.steps
+
+    def learner(entropy: jax.Array | float) -> Learner:
+        loss = clipped_surrogate(settings.clip, entropy, fit_axis(machine))
+        return _learner(config, game, network, machine, loss, steps, 1.0, config.iterations)
+
+    def fit(
+        state: LearnerState, samples: Memory, entropy: jax.Array, key: jax.Array
+    ) -> tuple[LearnerState, jax.Array]:
+        return learner(entropy).fit(state, samples, _newest(config), key)
+
+    def entropy(iteration: int) -> jax.Array:
+        done = jnp.float32(iteration - 1) / max(config.iterations - 1, 1)
+        return settings.entropy + (settings.final_entropy - settings.entropy) * done
+
+    return _compiled(machine, Learner(learner(0.0).init, fit), entropy)
 
 
 def critic_fit(
