@@ -28,7 +28,8 @@ from lostcities_jax.tracking import read_metrics
 
 NAME = "ablation"
 _RESERVOIR = {"learner.accumulation": "reservoir", "learner.target_scale": 30.0}
-_GRADIENT = {"config": "policy_gradient"}
+_ENTROPY = ("gradient.entropy", "gradient.final_entropy")  # it never moves: no run has an end
+_GRADIENT = {"config": "policy_gradient"} | dict.fromkeys(_ENTROPY, 0.01)
 _LEAGUE = {"traversal.opponent": "league", "snapshots.every": 5}
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -56,7 +57,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "policy gradient, league": _GRADIENT | _LEAGUE,
     "policy gradient, batches of 1024": _GRADIENT
     | {"learner.batch_size": 1024, "gradient.steps": 150, "critic.steps": 120},
-    "policy gradient, entropy 0.05": _GRADIENT | {"gradient.entropy": 0.05},
+    "policy gradient, entropy 0.05": _GRADIENT | dict.fromkeys(_ENTROPY, 0.05),
     "policy gradient, utility win": _GRADIENT | {"utility.points": 0.0, "utility.win": 30.0},
 }
 OPPONENTS = ("discard-only", "expert")
