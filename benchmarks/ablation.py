@@ -28,7 +28,7 @@ from lostcities_jax.tracking import read_metrics
 
 NAME = "ablation"
 _RESERVOIR = {"learner.accumulation": "reservoir", "learner.target_scale": 30.0}
-_ENTROPY = ("gradient.entropy", "gradient.final_entropy")  # it never moves: no run has an end
+_ENTROPY = ("gradient.entropy", "gradient.final_entropy")  # held: a run of minutes has no last one
 _GRADIENT = {"config": "policy_gradient"} | dict.fromkeys(_ENTROPY, 0.01)
 _LEAGUE = {"traversal.opponent": "league", "snapshots.every": 5}
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -27,6 +27,7 @@ from lostcities_jax.settings import (
     BatchWidth,
     CountOrZero,
     Games,
+    LeastProbability,
     Opponent,
     SearchConfig,
     Seed,
@@ -71,7 +72,7 @@ class Flags:
     depth: CountOrZero = SearchConfig.depth
     margin: Weight = SearchConfig.margin
     play: Literal["greedy", "sampled"] = SearchConfig.play
-    least_probability: Annotated[float, Field(ge=0, lt=1)] = SearchConfig.least_probability
+    least_probability: LeastProbability = SearchConfig.least_probability
     games: Games = 100
     width: BatchWidth = 1024
     seed: Seed = 0

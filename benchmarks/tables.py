@@ -82,8 +82,9 @@ def stored_by_machine(name: str) -> list[list[Record]]:
     machines: dict[str, dict[str, Record]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
-        rows = machines.pop(machine_of(record), {})
-        machines[machine_of(record)] = rows | {_row_of(record): record}
+        machine = machine_of(record)
+        rows = machines[machine] = machines.pop(machine, {})
+        rows[_row_of(record)] = record
     return [list(rows.values()) for rows in machines.values()]
 
 

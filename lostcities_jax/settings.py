@@ -19,6 +19,7 @@ Games = Annotated[int, Field(ge=2, le=10**9, multiple_of=2)]
 Devices = Annotated[str, Field(min_length=1, max_length=100)]
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 Weight = Annotated[float, Field(ge=0, le=1e6)]
+LeastProbability = Annotated[float, Field(ge=0, lt=1)]
 Opponent = Literal[
     "random", "discard-only", "cautious", "balanced", "aggressive", "noisy", "expert"
 ]
@@ -301,7 +302,7 @@ class SearchConfig:
     depth: CountOrZero = 0
     margin: Weight = 2.0
     play: Literal["greedy", "sampled"] = "greedy"
-    least_probability: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    least_probability: LeastProbability = 0.0
 
     def __post_init__(self):
         if self.worlds == 1:

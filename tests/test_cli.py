@@ -238,7 +238,9 @@ def test_every_flag_of_evaluate_sets_its_field():
         seed=3,
         batch_width=64,
         policy="current",
-        search=SearchConfig(32, 4, 2, 2.0, "sampled", 0.1),
+        search=SearchConfig(
+            worlds=32, actions=4, depth=2, margin=2.0, play="sampled", least_probability=0.1
+        ),
         rules="mini",
         devices="2",
         json=pathlib.Path("out.json"),

@@ -73,12 +73,14 @@ def tree_bytes(folder):
 # ---- Killed ----------------------------------------------------------------------------------
 
 
-def test_killed_at_random_moments_a_run_ends_as_one_that_was_left_alone(tmp_path):
+def test_killed_at_random_moments_a_run_ends_as_two_that_were_left_alone(tmp_path):
     """In processes of their own; `benchmarks.faults` kills as often as one likes."""
     flags = faults.Flags(kills=2, iterations=30, seconds=1.0, seed=3)
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    faults.finish(whole, flags)
+    whole, again, parts = (tmp_path / name for name in ("whole", "again", "parts"))
+    for folder in (whole, again):
+        faults.finish(folder, flags)
     faults.kill_and_resume(parts, flags)
+    assert faults.differences(whole, again) == []
     assert faults.differences(whole, parts) == []
     rows = read_metrics(whole)
     assert len(rows) == 30 and rows[0] != rows[1]
