@@ -79,8 +79,8 @@ def main(argv: Sequence[str], watch: Sink | None = None) -> int:
         metrics = at_exit.enter_context(MetricsWriter(folder, sinks))
         if missing := metrics.truncate_after(done):
             log.write(f"metrics of {missing} iterations up to {done} are missing")
-        _announce(config, folder, machine, log, done)
         should_stop = at_exit.enter_context(StopRequest(arguments.max_minutes, log.write))
+        _announce(config, folder, machine, log, done)
         progress = at_exit.enter_context(Progress(log, config.iterations, done))
         measuring = RunEvaluation(config, game, network, log, progress.phase, rival)
         run = Run(
